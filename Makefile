@@ -1,0 +1,48 @@
+# Everything runs inside .venv, which the first target that needs it creates.
+
+# The first interpreter that is new enough; name another one with `make setup PYTHON=...`.
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13 python3.14; do \
+	$$python -c "$(NEW_ENOUGH)" >/dev/null 2>&1 && { echo $$python; break; }; done)
+PYTEST_ARGS ?= -n 2 -q
+
+BIN := .venv/bin
+STAMP := .venv/.stamp
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench docs clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## create .venv with the package and all it needs, once
+
+# Stamped, so that it is done again only when what is to be installed has changed.
+$(STAMP): pyproject.toml constraints.txt
+	@$(or $(PYTHON),false) -c "$(NEW_ENOUGH)" || { \
+		echo "nbf needs Python 3.11 or newer; found $(or $(PYTHON),none). Install one, or name it: make setup PYTHON=..." >&2; exit 1; }
+	@echo "Installing into .venv (once; it may take a few minutes)"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(STAMP) ## filter in Gridworld with the shipped model, live in the terminal
+	@$(BIN)/nbf demo
+
+test: $(STAMP) ## run the tests (PYTEST_ARGS="-m slow" for the slow ones)
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: $(STAMP) ## lint, formatting, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+bench: $(STAMP) ## time one update of every filter, batches, and training
+	@$(BIN)/python -m benchmarks.updates
+
+docs: $(STAMP) ## redraw the figures and tables of the docs from the committed records
+	@$(BIN)/nbf report
+
+clean: ## remove caches and build products (.venv stays)
+	rm -rf build dist .pytest_cache .ruff_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

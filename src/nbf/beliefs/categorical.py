@@ -1,0 +1,134 @@
+"""Beliefs over finitely many states, and Bayes' rule for them, exactly.
+
+    p'(x') ∝ Σ_x p(x) · T(x, π)[x'] · H(x, x')[y]
+
+A `Kernel` holds T once for an environment and a policy; an update then only weighs it by the
+observation.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from nbf import prng
+from nbf.contracts import Belief, Enumerable, Observation, Policy, State, Stencil
+
+
+class CategoricalBelief(Belief):
+    """A probability for each of the states that an `Enumerable` environment lists."""
+
+    probs: Float[Array, " states"]
+    environment: Enumerable
+
+    def sample(self, key: Key[Array, ""], n: int) -> State:
+        chosen = prng.categoricals(key, self.probs, n)
+        return jax.tree.map(lambda leaf: leaf[chosen], self.environment.states())
+
+    def log_prob(self, state: State) -> Float[Array, ""]:
+        return jnp.log(self.probs[self.environment.index(state)])
+
+    def expectation(self, function: Callable[[State], Any]) -> Any:
+        values = jax.vmap(function)(self.environment.states())
+        return jax.tree.map(lambda value: jnp.tensordot(self.probs, value, axes=1), values)
+
+
+class Kernel(eqx.Module):
+    """T(·, π) of one environment and policy, ready to be applied to many beliefs."""
+
+    @abstractmethod
+    def joint(
+        self, probs: Float[Array, " states"], observation: Observation, environment: Enumerable
+    ) -> Float[Array, " states"]:
+        """p(x', y) for every x', given p(x) for every x."""
+
+    @abstractmethod
+    def predict(self, probs: Float[Array, " states"]) -> Float[Array, " states"]:
+        """p(x') for every x'."""
+
+
+class BranchKernel(Kernel):
+    """Every branch out of every state; the sum over origins is a scatter."""
+
+    targets: Int[Array, "states b"]
+    probs: Float[Array, "states b"]
+
+    def joint(
+        self, probs: Float[Array, " states"], observation: Observation, environment: Enumerable
+    ) -> Float[Array, " states"]:
+        states = environment.states()
+        ends = jax.tree.map(lambda leaf: leaf[self.targets], states)
+        likelihood = jax.vmap(jax.vmap(environment.log_likelihood, (None, None, 0)), (None, 0, 0))
+        return self._scatter(probs, jnp.exp(likelihood(observation, states, ends)))
+
+    def predict(self, probs: Float[Array, " states"]) -> Float[Array, " states"]:
+        return self._scatter(probs, jnp.ones_like(self.probs))
+
+    def _scatter(self, probs: Float[Array, " states"], weights: Float[Array, "states b"]) -> Float[Array, " states"]:
+        return jnp.zeros_like(probs).at[self.targets].add(probs[:, None] * self.probs * weights)
+
+
+class StencilKernel(Kernel):
+    """For each offset the probability of arriving by it; the sum over origins is a few shifts.
+
+    The lattice is laid out in row-major order, so a shift along any axis is a shift of the flat
+    vector. What wraps around an edge meets a zero in `arrivals`.
+    """
+
+    arrivals: Float[Array, "b states"]
+    shifts: tuple[int, ...] = eqx.field(static=True)
+
+    def joint(
+        self, probs: Float[Array, " states"], observation: Observation, environment: Enumerable
+    ) -> Float[Array, " states"]:
+        assert isinstance(environment, Stencil)
+        offsets = jnp.asarray(environment.offsets, jnp.int32)
+        likelihood = jax.vmap(environment.log_likelihood, (None, None, 0))
+        return self._shift(probs, jnp.exp(likelihood(observation, jnp.zeros_like(offsets[0]), offsets)))
+
+    def predict(self, probs: Float[Array, " states"]) -> Float[Array, " states"]:
+        return self._shift(probs, jnp.ones(len(self.shifts)))
+
+    def _shift(self, probs: Float[Array, " states"], weights: Float[Array, " b"]) -> Float[Array, " states"]:
+        return sum(
+            weight * arriving * _shifted(probs, shift)
+            for weight, arriving, shift in zip(weights, self.arrivals, self.shifts, strict=True)
+        )
+
+
+def _shifted(vector: Float[Array, " states"], shift: int) -> Float[Array, " states"]:
+    """`vector[i - shift]`, zero where that lies outside."""
+    size = vector.shape[0]
+    if shift >= 0:
+        return jnp.pad(vector, (shift, 0))[:size]
+    return jnp.pad(vector, (0, -shift))[-shift:]
+
+
+def kernel(environment: Enumerable, policy: Policy) -> Kernel:
+    """The kernel of an environment under a policy, in the fastest form that the environment allows."""
+    states = environment.states()
+    if isinstance(environment, Stencil):
+        log_probs = jax.vmap(environment.offset_log_probs, (0, None))(states, policy)
+        leaving = jnp.where(jax.vmap(environment.space.contains)(states)[:, None], jnp.exp(log_probs), 0.0)
+        strides = environment.space.strides
+        shifts = tuple(int(np.dot(offset, strides)) for offset in environment.offsets)
+        arrivals = jnp.stack([_shifted(column, shift) for column, shift in zip(leaving.T, shifts, strict=True)])
+        return StencilKernel(arrivals, shifts)
+    ends, log_probs = jax.vmap(environment.successors, (0, None))(states, policy)
+    return BranchKernel(jax.vmap(jax.vmap(environment.index))(ends), jnp.exp(log_probs))
+
+
+def bayes(
+    probs: Float[Array, " states"], observation: Observation, environment: Enumerable, kernel: Kernel
+) -> tuple[Float[Array, " states"], Float[Array, ""]]:
+    """The posterior after one observation that has a positive probability, and log p(y)."""
+    joint = kernel.joint(probs, observation, environment)
+    evidence = jnp.sum(joint)
+    return joint / jnp.maximum(evidence, jnp.finfo(probs.dtype).tiny), jnp.log(evidence)

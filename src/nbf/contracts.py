@@ -1,0 +1,221 @@
+"""The theory on one page: what every part of the library promises to the others.
+
+The words are the paper's (arXiv 2510.03614, section "Notation"). Every object is an `equinox.Module`,
+hence a pytree: a thousand environments, policies, filters or beliefs are one `jax.vmap`. Methods
+are written for one example; callers batch. A class here is abstract; whatever implements it is final.
+
+    environment --> belief samples --> belief model --> filter --> evaluation --> record --> report
+
+Shapes: `n` particles or samples, `m` embedding size, `d` numbers per state, `b` branches.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+
+if TYPE_CHECKING:
+    from nbf.spaces import Lattice
+
+State = PyTree
+"""One hidden state x. A set of states has a leading axis on every leaf."""
+Observation = PyTree
+"""One observation y."""
+Policy = PyTree
+"""The control variable π: whatever the environment's `transition` understands."""
+Embedding = Float[Array, " m"]
+"""θ, the vector that stands for a belief."""
+
+
+class InputError(ValueError):
+    """Something a caller passed cannot be used; the message says what, why, and what to do."""
+
+
+class StateSpace(eqx.Module):
+    """How a state becomes numbers for a network and back, and which states are legal.
+
+    A space travels with its environment, so what is legal may change from step to step.
+    """
+
+    @property
+    @abstractmethod
+    def signature(self) -> str:
+        """What a model must share with an environment to be used on it, for example `lattice(8, 8)`."""
+
+    @abstractmethod
+    def encode(self, state: State) -> Float[Array, " d"]:
+        """The state as numbers of order one."""
+
+    @abstractmethod
+    def contains(self, state: State) -> Bool[Array, ""]:
+        """Whether the state is legal."""
+
+
+class Environment(eqx.Module):
+    """G = (X, Y, T, H, p0), one instance. Its arrays are leaves, so a family is a `vmap`.
+
+    To bring your own, subclass and implement the five members below; `nbf.testing.check_environment`
+    tells whether they agree with each other. An emission that depends on the action taken keeps
+    that action in the state.
+    """
+
+    space: eqx.AbstractVar[StateSpace]
+
+    @abstractmethod
+    def init(self, key: Key[Array, ""]) -> State:
+        """x0 ~ p0."""
+
+    @abstractmethod
+    def transition(self, key: Key[Array, ""], state: State, policy: Policy) -> State:
+        """x' ~ T(x, π)."""
+
+    @abstractmethod
+    def observe(self, key: Key[Array, ""], state: State, next_state: State) -> Observation:
+        """y ~ H(x, x')."""
+
+    @abstractmethod
+    def log_likelihood(self, observation: Observation, state: State, next_state: State) -> Float[Array, ""]:
+        """log H(x, x')[y]; -inf where the observation is impossible."""
+
+    @abstractmethod
+    def check_observation(self, observation: Observation) -> None:
+        """Raise `InputError` unless a concrete observation lies in Y. Called outside jit only."""
+
+
+class Enumerable(Environment):
+    """A capability: finitely many states with finite branching, so the posterior can be exact."""
+
+    @abstractmethod
+    def states(self) -> State:
+        """Every state, illegal ones included, along a leading axis whose length is static."""
+
+    @abstractmethod
+    def index(self, state: State) -> Int[Array, ""]:
+        """The position of a state in `states()`."""
+
+    @abstractmethod
+    def initial_log_probs(self) -> Float[Array, " states"]:
+        """log p0 of every state."""
+
+    @abstractmethod
+    def successors(self, state: State, policy: Policy) -> tuple[State, Float[Array, " b"]]:
+        """Every branch out of a state and log T of each. A state may appear in several branches."""
+
+
+class Stencil(Enumerable):
+    """A further capability: states on a lattice that move by one of a few fixed offsets, seen by an
+    emission that depends on the offset alone. An exact update is then a few shifted products, an
+    order of magnitude faster than a scatter where many posteriors are computed at once."""
+
+    space: eqx.AbstractVar[Lattice]
+
+    @property
+    @abstractmethod
+    def offsets(self) -> tuple[tuple[int, ...], ...]:
+        """The offsets; static."""
+
+    @abstractmethod
+    def offset_log_probs(self, state: State, policy: Policy) -> Float[Array, " b"]:
+        """log probability of moving by each offset; -inf where the move would leave the legal states."""
+
+
+class Family(eqx.Module):
+    """A distribution over environments with their policies: what a belief model is trained for."""
+
+    @abstractmethod
+    def sample(self, key: Key[Array, ""]) -> tuple[Environment, Policy]:
+        """One environment and one policy."""
+
+
+class Belief(eqx.Module):
+    """A distribution over hidden states."""
+
+    @abstractmethod
+    def sample(self, key: Key[Array, ""], n: int) -> State:
+        """n states, independent and identically distributed."""
+
+    @abstractmethod
+    def log_prob(self, state: State) -> Float[Array, ""]:
+        """log of the probability (or the density) of one state."""
+
+    @abstractmethod
+    def expectation(self, function: Callable[[State], Any]) -> Any:
+        """E[function(x)]."""
+
+
+class BeliefSource(eqx.Module):
+    """Beliefs to train on, known through samples."""
+
+    @abstractmethod
+    def sample(self, key: Key[Array, ""], n: int) -> tuple[State, StateSpace]:
+        """n samples of one random belief, and the space of the environment that it arose in."""
+
+
+class BeliefModel(eqx.Module):
+    """The embedding function E_φ and the generative model f_ψ (section "Model Definition").
+
+    `space` is the one of the environment at that step: a decoder that can, keeps off illegal states.
+    """
+
+    space: eqx.AbstractVar[StateSpace]
+
+    @abstractmethod
+    def embed(self, states: State, log_weights: Float[Array, " n"]) -> Embedding:
+        """θ = E_φ(x_1:n, w_1:n). Invariant to order and size; entries of weight zero are padding."""
+
+    @abstractmethod
+    def sample(self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace) -> State:
+        """n states from p_θ."""
+
+    @abstractmethod
+    def log_prob(self, embedding: Embedding, states: State, space: StateSpace) -> Float[Array, " n"]:
+        """log p_θ of each state."""
+
+    @abstractmethod
+    def objective(
+        self, key: Key[Array, ""], embedding: Embedding, states: State, space: StateSpace
+    ) -> Float[Array, " n"]:
+        """What training maximises: log p_θ, or an unbiased estimate of a lower bound of it."""
+
+    @abstractmethod
+    def prepared(self) -> BeliefModel:
+        """The same model with whatever does not depend on a belief computed once."""
+
+
+class FilterInfo(eqx.Module):
+    """What one step tells; looked at, never carried."""
+
+    ess: Float[Array, ""]
+    """Effective sample size of the weights, 0 when all of them were zero."""
+    log_evidence: Float[Array, ""]
+    """log p(y_t | y_1:t-1) as the filter estimates it."""
+    attempts: Int[Array, ""]
+    """How often the step was simulated: more than 1 after a set whose weights were all zero."""
+    recovered: Bool[Array, ""]
+    """Every attempt failed, and the belief is the prediction without the observation."""
+
+
+FilterState = PyTree
+"""What a filter carries from one step to the next."""
+
+
+class Filter(eqx.Module):
+    """Tracks a belief. Environment and policy are inputs of every step: both may change at any time."""
+
+    @abstractmethod
+    def init(self, key: Key[Array, ""], environment: Environment) -> FilterState:
+        """The state before any observation."""
+
+    @abstractmethod
+    def update(
+        self, key: Key[Array, ""], state: FilterState, observation: Observation, environment: Environment, policy: Policy
+    ) -> tuple[FilterState, FilterInfo]:
+        """One step as pure mathematics, to be traced: inside `jit`, `vmap` and `scan`."""
+
+    @abstractmethod
+    def belief(self, state: FilterState, environment: Environment) -> Belief:
+        """The belief that a state stands for."""

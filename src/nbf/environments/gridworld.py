@@ -1,0 +1,197 @@
+"""Partially observable Gridworld (section "Partially-Observable Gridworld" and its appendix).
+
+An agent walks on a grid with obstacles, biased towards a goal. The observer sees the direction of
+each move, or a bump when the agent stayed where it was, wrong with a small probability; it does not
+see where the agent is. The start is uniform over the free cells.
+
+Observations are symbols: `2 * axis` for a step down that axis, `2 * axis + 1` for a step up, and
+`2 * dimension` for a bump.
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from nbf import prng
+from nbf.contracts import Family, InputError, Stencil
+from nbf.spaces import Lattice
+
+
+def unit_moves(dimension: int) -> Int[np.ndarray, "actions d"]:
+    """The 2·d moves: down and up each axis, in the order of the observation symbols."""
+    moves = np.zeros((2 * dimension, dimension), np.int32)
+    for axis in range(dimension):
+        moves[2 * axis, axis], moves[2 * axis + 1, axis] = -1, 1
+    return moves
+
+
+class GoalPolicy(eqx.Module):
+    """Softmax over actions of -(L1 distance to the goal after the move) / temperature."""
+
+    goal: Int[Array, " d"]
+    temperature: Float[Array, ""]
+
+    def log_probs(self, destinations: Int[Array, "actions d"]) -> Float[Array, " actions"]:
+        """log π(a | x), given where each action leads."""
+        distance = jnp.sum(jnp.abs(destinations - self.goal), axis=-1)
+        return jax.nn.log_softmax(-distance / self.temperature)
+
+
+class Gridworld(Stencil):
+    """One grid. A blocked move (wall or border) leaves the agent where it is."""
+
+    space: Lattice
+    error: Float[Array, ""]
+    """Probability that the observed symbol is wrong, uniformly among the others."""
+
+    @property
+    def num_symbols(self) -> int:
+        """2·d directions and the bump."""
+        return 2 * self.space.dimension + 1
+
+    @property
+    def free(self) -> Bool[Array, " cells"]:
+        """Which cells are not obstacles."""
+        return jnp.ones(self.space.size, bool) if self.space.legal is None else self.space.legal
+
+    def init(self, key: Key[Array, ""]) -> Int[Array, " d"]:
+        return jnp.asarray(self.space.points())[prng.categorical(key, self.free.astype(jnp.float32))]
+
+    def destinations(self, state: Int[Array, " d"]) -> Int[Array, "actions d"]:
+        """Where each action leads."""
+        targets = state + unit_moves(self.space.dimension)
+        return jnp.where(jax.vmap(self.space.contains)(targets)[:, None], targets, state)
+
+    def transition(self, key: Key[Array, ""], state: Int[Array, " d"], policy: GoalPolicy) -> Int[Array, " d"]:
+        destinations, log_probs = self.successors(state, policy)
+        return destinations[prng.categorical(key, jnp.exp(log_probs))]
+
+    def symbol(self, state: Int[Array, " d"], next_state: Int[Array, " d"]) -> Int[Array, ""]:
+        """The symbol that a flawless observer of this move sees."""
+        moved = jnp.all(unit_moves(self.space.dimension) == next_state - state, axis=-1)
+        return jnp.where(jnp.any(moved), jnp.argmax(moved), self.num_symbols - 1).astype(jnp.int32)
+
+    def observe(self, key: Key[Array, ""], state: Int[Array, " d"], next_state: Int[Array, " d"]) -> Int[Array, ""]:
+        # One uniform number: below 1 - error the symbol is right, above it the rest picks another one.
+        uniform = jax.random.uniform(key)
+        others = self.num_symbols - 1
+        shift = jnp.ceil((uniform - (1.0 - self.error)) / jnp.maximum(self.error, 1e-12) * others)
+        wrong = uniform > 1.0 - self.error
+        shift = jnp.where(wrong, jnp.clip(shift, 1, others), 0).astype(jnp.int32)
+        return (self.symbol(state, next_state) + shift) % self.num_symbols
+
+    def log_likelihood(
+        self, observation: Int[Array, ""], state: Int[Array, " d"], next_state: Int[Array, " d"]
+    ) -> Float[Array, ""]:
+        right = observation == self.symbol(state, next_state)
+        return jnp.log(jnp.where(right, 1.0 - self.error, self.error / (self.num_symbols - 1)))
+
+    def check_observation(self, observation: Int[Array, ""]) -> None:
+        value = np.asarray(observation)
+        if value.shape != () or not np.issubdtype(value.dtype, np.integer):
+            raise InputError(
+                f"A Gridworld observation is one integer symbol; got shape {value.shape} of type {value.dtype}."
+            )
+        if not 0 <= int(value) < self.num_symbols:
+            raise InputError(
+                f"Observation {int(value)} is outside the alphabet 0..{self.num_symbols - 1} of a "
+                f"{self.space.dimension}-D Gridworld ({self.num_symbols - 1} directions, then the bump)."
+            )
+
+    def states(self) -> Int[Array, "cells d"]:
+        return jnp.asarray(self.space.points())
+
+    def index(self, state: Int[Array, " d"]) -> Int[Array, ""]:
+        return self.space.index(state)
+
+    def initial_log_probs(self) -> Float[Array, " cells"]:
+        free = self.free
+        return jnp.where(free, -jnp.log(jnp.sum(free)), -jnp.inf)
+
+    def successors(
+        self, state: Int[Array, " d"], policy: GoalPolicy
+    ) -> tuple[Int[Array, "actions d"], Float[Array, " actions"]]:
+        destinations = self.destinations(state)
+        return destinations, policy.log_probs(destinations)
+
+    @property
+    def offsets(self) -> tuple[tuple[int, ...], ...]:
+        """The moves, then staying."""
+        moves = unit_moves(self.space.dimension)
+        return tuple(tuple(int(step) for step in move) for move in (*moves, 0 * moves[0]))
+
+    def offset_log_probs(self, state: Int[Array, " d"], policy: GoalPolicy) -> Float[Array, " offsets"]:
+        destinations, log_probs = self.successors(state, policy)
+        stays = jnp.all(destinations == state, axis=-1)
+        bump = jax.nn.logsumexp(jnp.where(stays, log_probs, -jnp.inf))
+        return jnp.append(jnp.where(stays, -jnp.inf, log_probs), bump)
+
+
+class RandomGridworlds(Family):
+    """A new grid and goal at every draw: cubes of obstacles at random places, a random free goal."""
+
+    size: int = eqx.field(static=True)
+    dimension: int = eqx.field(static=True)
+    obstacles: int = eqx.field(static=True)
+    width: int = eqx.field(static=True)
+    temperature: float = eqx.field(static=True, default=1e-5)
+    error: float = eqx.field(static=True, default=0.1)
+
+    def __check_init__(self) -> None:
+        if self.size < 1 or self.dimension < 1:
+            raise InputError(f"A grid needs size and dimension of at least 1; got {self.size} and {self.dimension}.")
+        if self.obstacles < 0 or self.width < 0:
+            raise InputError(f"Obstacles need a count and width of 0 or more; got {self.obstacles} and {self.width}.")
+        if self.obstacles and self.width > self.size:
+            raise InputError(f"An obstacle of width {self.width} is wider than the grid of size {self.size}.")
+        if self.obstacles * self.width**self.dimension >= self.size**self.dimension:
+            raise InputError(
+                f"{self.obstacles} obstacle(s) of width {self.width} can cover all {self.size**self.dimension} cells "
+                f"of a {self.dimension}-D grid of size {self.size}, which leaves no free cell: use fewer or smaller ones."
+            )
+        if not self.temperature > 0:
+            raise InputError(f"The softmax temperature must be above 0; got {self.temperature}.")
+        if not 0 <= self.error < 1:
+            raise InputError(f"The observation error must be in [0, 1); got {self.error}.")
+
+    def sample(self, key: Key[Array, ""]) -> tuple[Gridworld, GoalPolicy]:
+        corner_key, goal_key = jax.random.split(key)
+        shape = (self.size,) * self.dimension
+        points = jnp.asarray(Lattice(shape).points())
+        span = (self.obstacles, self.dimension)
+        corners = jax.random.randint(corner_key, span, 0, self.size - self.width + 1)
+        offset = points[:, None, :] - corners
+        blocked = jnp.any(jnp.all((offset >= 0) & (offset < self.width), axis=-1), axis=-1)
+        goal = points[prng.categorical(goal_key, (~blocked).astype(jnp.float32))]
+        environment = Gridworld(Lattice(shape, ~blocked), jnp.asarray(self.error))
+        return environment, GoalPolicy(goal, jnp.asarray(self.temperature))
+
+
+class FixedInstance(Family):
+    """Always the same environment and policy (the paper's *fixed* condition)."""
+
+    environment: Gridworld
+    policy: GoalPolicy
+
+    def sample(self, key: Key[Array, ""]) -> tuple[Gridworld, GoalPolicy]:
+        return self.environment, self.policy
+
+
+CONFIGURATIONS = tuple(f"{size}-{dim}D-{kind}" for kind in ("fixed", "random") for dim in (2, 3) for size in (5, 8))
+"""The paper's eight configurations, as it names them."""
+
+
+def gridworld_family(
+    size: int, dimension: int, *, key: Key[Array, ""] | None = None, temperature: float = 1e-5, error: float = 0.1
+) -> Family:
+    """The paper's grids: 1 cube of width 2 up to size 5, then 2 cubes of width 3.
+
+    With a key, the *fixed* condition: one grid and policy, drawn by that key.
+    """
+    obstacles, width = (1, 2) if size <= 5 else (2, 3)
+    family = RandomGridworlds(size, dimension, obstacles, width, temperature, error)
+    return family if key is None else FixedInstance(*family.sample(key))

@@ -1,0 +1,124 @@
+"""The belief embedding model (section "Model Definition"): an encoder and a decoder, one contract.
+
+Each kind of model is one small frozen dataclass, its config: it builds the model, it is the
+command line, and it is what a checkpoint records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Float, Key
+
+from nbf.contracts import BeliefModel, Embedding, InputError, State, StateSpace
+from nbf.models.dequantization import DequantizedFlow
+from nbf.models.enumerated import Enumerated
+from nbf.models.set_encoder import MeanEncoder, TableEncoder
+from nbf.spaces import Lattice
+
+
+class Decoder(Protocol):
+    """The generative half of a `BeliefModel`."""
+
+    def sample(self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace) -> State: ...
+    def log_prob(self, embedding: Embedding, states: State, space: StateSpace) -> Float[Array, " n"]: ...
+    def objective(
+        self, key: Key[Array, ""], embedding: Embedding, states: State, space: StateSpace
+    ) -> Float[Array, " n"]: ...
+
+
+class BeliefEmbeddingModel(BeliefModel):
+    """E_φ and f_ψ, each exchangeable."""
+
+    space: Lattice
+    encoder: MeanEncoder | TableEncoder
+    decoder: DequantizedFlow | Enumerated
+
+    def embed(self, states: State, log_weights: Float[Array, " n"]) -> Embedding:
+        return self.encoder(states, log_weights, self.space)
+
+    def sample(self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace) -> State:
+        return self.decoder.sample(key, embedding, n, space)
+
+    def log_prob(self, embedding: Embedding, states: State, space: StateSpace) -> Float[Array, " n"]:
+        return self.decoder.log_prob(embedding, states, space)
+
+    def objective(
+        self, key: Key[Array, ""], embedding: Embedding, states: State, space: StateSpace
+    ) -> Float[Array, " n"]:
+        return self.decoder.objective(key, embedding, states, space)
+
+    def prepared(self) -> BeliefEmbeddingModel:
+        return BeliefEmbeddingModel(space=self.space, encoder=self.encoder.prepared(self.space), decoder=self.decoder)
+
+
+def _positive(**sizes: int) -> None:
+    for name, value in sizes.items():
+        if value < 1:
+            raise InputError(f"{name} must be at least 1; got {value}.")
+
+
+@dataclass(frozen=True)
+class FlowConfig:
+    """The paper's Gridworld model; the defaults are its table."""
+
+    shape: tuple[int, ...]
+    """Sides of the lattice."""
+    embedding: int = 32
+    """Embedding size m."""
+    encoder_width: int = 128
+    encoder_depth: int = 3
+    noise_width: int = 32
+    """Hidden units of the dequantization network."""
+    noise_depth: int = 2
+    flow_width: int = 32
+    """Hidden units of each coupling layer's network."""
+    flow_depth: int = 5
+    flow_layers: int = 5
+    """Coupling layers."""
+    quadrature: int = 4
+    """Quadrature points along each axis of a cell when a probability is asked for."""
+
+    def build(self, key: Key[Array, ""]) -> BeliefEmbeddingModel:
+        """A model with fresh parameters."""
+        space = Lattice(self.shape)
+        _positive(embedding=self.embedding, flow_layers=self.flow_layers, quadrature=self.quadrature)
+        encoder_key, decoder_key = jax.random.split(key)
+        encoder = MeanEncoder(
+            encoder_key, space.dimension, self.embedding, width=self.encoder_width, depth=self.encoder_depth
+        )
+        decoder = DequantizedFlow(
+            decoder_key, space.dimension, self.embedding, layers=self.flow_layers, width=self.flow_width,
+            depth=self.flow_depth, noise_width=self.noise_width, noise_depth=self.noise_depth, points=self.quadrature,
+        )
+        return BeliefEmbeddingModel(space=space, encoder=encoder, decoder=decoder)
+
+
+@dataclass(frozen=True)
+class EnumeratedConfig:
+    """The paper's encoder with a softmax over all cells as its decoder."""
+
+    shape: tuple[int, ...]
+    """Sides of the lattice."""
+    embedding: int = 32
+    """Embedding size m."""
+    encoder_width: int = 128
+    encoder_depth: int = 3
+    decoder_width: int = 128
+    decoder_depth: int = 2
+
+    def build(self, key: Key[Array, ""]) -> BeliefEmbeddingModel:
+        """A model with fresh parameters."""
+        space = Lattice(self.shape)
+        _positive(embedding=self.embedding)
+        encoder_key, decoder_key = jax.random.split(key)
+        encoder = MeanEncoder(
+            encoder_key, space.dimension, self.embedding, width=self.encoder_width, depth=self.encoder_depth
+        )
+        decoder = Enumerated(
+            decoder_key, space.size, self.embedding, width=self.decoder_width, depth=self.decoder_depth
+        )
+        return BeliefEmbeddingModel(space=space, encoder=encoder, decoder=decoder)

@@ -1,0 +1,41 @@
+"""A decoder for a lattice small enough to list: a softmax over its cells, illegal ones masked."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from nbf import prng
+from nbf.contracts import Embedding, StateSpace
+from nbf.models.networks import Perceptron
+from nbf.spaces import Lattice
+
+
+class Enumerated(eqx.Module):
+    """p_θ(x) = softmax(network(θ))[x] over the legal cells."""
+
+    network: Perceptron
+
+    def __init__(self, key: Key[Array, ""], cells: int, embedding: int, *, width: int, depth: int):
+        self.network = Perceptron(key, embedding, cells, width=width, depth=depth, zero_output=True)
+
+    def log_probs(self, embedding: Embedding, space: Lattice) -> Float[Array, " cells"]:
+        """log probability of every cell."""
+        logits = self.network(embedding)
+        return jax.nn.log_softmax(logits if space.legal is None else jnp.where(space.legal, logits, -jnp.inf))
+
+    def sample(self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace) -> Int[Array, "n d"]:
+        assert isinstance(space, Lattice)
+        chosen = prng.categoricals(key, jnp.exp(self.log_probs(embedding, space)), n)
+        return jnp.asarray(space.points())[chosen]
+
+    def log_prob(self, embedding: Embedding, states: Int[Array, "n d"], space: StateSpace) -> Float[Array, " n"]:
+        assert isinstance(space, Lattice)
+        return self.log_probs(embedding, space)[jax.vmap(space.index)(states)]
+
+    def objective(
+        self, key: Key[Array, ""], embedding: Embedding, states: Int[Array, "n d"], space: StateSpace
+    ) -> Float[Array, " n"]:
+        return self.log_prob(embedding, states, space)

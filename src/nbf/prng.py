@@ -1,0 +1,34 @@
+"""Randomness: one root seed, named streams, and the one draw that simulators make most."""
+
+from __future__ import annotations
+
+import zlib
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+
+def stream(seed: int, *names: str | int) -> Key[Array, ""]:
+    """The key of a named stream of a root seed; different names give independent streams."""
+    key = jax.random.key(seed)
+    for name in names:
+        key = jax.random.fold_in(key, zlib.crc32(str(name).encode()))
+    return key
+
+
+def categorical(key: Key[Array, ""], probs: Float[Array, " k"]) -> Int[Array, ""]:
+    """One index drawn in proportion to `probs` (not necessarily normalised), by inverse CDF.
+
+    One uniform number instead of the k that `jax.random.categorical` asks for. An entry of
+    probability zero is never drawn.
+    """
+    cumulative = jnp.cumsum(probs)
+    return jnp.sum(cumulative <= jax.random.uniform(key) * cumulative[-1]).astype(jnp.int32)
+
+
+def categoricals(key: Key[Array, ""], probs: Float[Array, " k"], n: int) -> Int[Array, " n"]:
+    """n independent indices drawn in proportion to `probs`: `categorical` with the sums shared."""
+    cumulative = jnp.cumsum(probs)
+    uniform = jax.random.uniform(key, (n,)) * cumulative[-1]
+    return jnp.searchsorted(cumulative, uniform, side="right").astype(jnp.int32)

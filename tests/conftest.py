@@ -1,0 +1,34 @@
+"""What all tests share: one fixed seed, printed in every run, and a named stream of it for each test."""
+
+from __future__ import annotations
+
+import os
+
+import hypothesis
+import pytest
+from tolerances import SEED
+
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+# No deadline, because the first example of a test also compiles it.
+hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
+hypothesis.settings.load_profile("fixed")
+
+HEADER = f"root seed of the tests: {SEED}"
+
+
+def pytest_report_header() -> str:
+    return HEADER
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if not terminalreporter.showheader:
+        terminalreporter.write_line(HEADER)
+
+
+@pytest.fixture
+def key(request: pytest.FixtureRequest):
+    """The key of this test (and of these parameters): the stream of the root seed that bears its name."""
+    from nbf.prng import stream
+
+    return stream(SEED, request.node.name)
