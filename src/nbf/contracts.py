@@ -177,9 +177,11 @@ class BeliefModel(eqx.Module):
 
     @abstractmethod
     def objective(
-        self, key: Key[Array, ""], embedding: Embedding, states: State, space: StateSpace
-    ) -> Float[Array, " n"]:
-        """What training maximises: log p_θ, or an unbiased estimate of a lower bound of it."""
+        self, key: Key[Array, ""], embeddings: Float[Array, "b m"], states: State, space: StateSpace
+    ) -> Float[Array, "b n"]:
+        """What training maximises for b beliefs of n states each: log p_θ, or an unbiased estimate
+        of a lower bound of it. The one method that takes a batch: training spends its time here,
+        and one product over all samples of all beliefs is faster than the same under `vmap`."""
 
     @abstractmethod
     def prepared(self) -> BeliefModel:

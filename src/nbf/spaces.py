@@ -56,9 +56,10 @@ class Lattice(StateSpace):
         inside = jnp.clip(state, 0, jnp.asarray(self.shape) - 1)
         return jnp.sum(inside * jnp.asarray(self.strides)).astype(jnp.int32)
 
-    def encode(self, state: Int[Array, " d"]) -> Float[Array, " d"]:
+    def encode(self, state: Int[Array, "d *more"]) -> Float[Array, "d *more"]:
         """Cell centres, mapped to (-1, 1) along each axis."""
-        return (state + 0.5) / (jnp.asarray(self.shape) / 2.0) - 1.0
+        sides = np.reshape(self.shape, (-1, *(1,) * (state.ndim - 1)))
+        return (state + 0.5) / (sides / 2.0) - 1.0
 
     def contains(self, state: Int[Array, " d"]) -> Bool[Array, ""]:
         inside = self.inside(state)

@@ -222,7 +222,7 @@ def _parse(row: list[str]) -> Record:
 def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None:
     """Replace a file whole: whatever happens, a reader finds the old content or the new one."""
     target = Path(path).resolve()
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    temporary = _temporary(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
@@ -231,7 +231,7 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None
             os.fsync(file.fileno())
         temporary.replace(target)
     except OSError as error:
-        raise RecordError(f"{target} cannot be written: {error}. Choose a folder that you may write to.") from None
+        raise _unwritable(target, error) from None
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -239,9 +239,21 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None
 
 def check_writable(folder: str | os.PathLike[str]) -> None:
     """Raise unless files can be written to a folder (made if need be). Call it before the work starts."""
-    probe = Path(folder) / f".writable.{os.getpid()}"
-    write_atomically(probe, "")
-    probe.unlink(missing_ok=True)
+    probe = _temporary(Path(folder).resolve() / "records.csv")
+    try:
+        probe.parent.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"")
+        probe.unlink(missing_ok=True)
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+
+
+def _temporary(target: Path) -> Path:
+    return target.with_name(f".{target.name}.{os.getpid()}.tmp")
+
+
+def _unwritable(path: str | os.PathLike[str], error: OSError) -> RecordError:
+    return RecordError(f"{path} cannot be written: {error}. Choose a folder that you may write to.")
 
 
 def write_records(path: str | os.PathLike[str], records: Iterable[Record]) -> None:
@@ -256,6 +268,7 @@ def write_records(path: str | os.PathLike[str], records: Iterable[Record]) -> No
 def add(folder: str | os.PathLike[str], records: Iterable[Record], run: Run) -> None:
     """Merge what a run measured into a folder. Doing it twice is doing it once."""
     home, new = Path(folder), {record.key: record for record in records}
+    _json(dataclasses.asdict(run), indent=None)  # what JSON cannot hold is refused before anything is written
     check_writable(home)
     made = {_series(record) for record in new.values()}
     with _locked(home):

@@ -26,8 +26,8 @@ class Decoder(Protocol):
     def sample(self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace) -> State: ...
     def log_prob(self, embedding: Embedding, states: State, space: StateSpace) -> Float[Array, " n"]: ...
     def objective(
-        self, key: Key[Array, ""], embedding: Embedding, states: State, space: StateSpace
-    ) -> Float[Array, " n"]: ...
+        self, key: Key[Array, ""], embeddings: Float[Array, "b m"], states: State, space: StateSpace
+    ) -> Float[Array, "b n"]: ...
 
 
 class BeliefEmbeddingModel(BeliefModel):
@@ -47,9 +47,9 @@ class BeliefEmbeddingModel(BeliefModel):
         return self.decoder.log_prob(embedding, states, space)
 
     def objective(
-        self, key: Key[Array, ""], embedding: Embedding, states: State, space: StateSpace
-    ) -> Float[Array, " n"]:
-        return self.decoder.objective(key, embedding, states, space)
+        self, key: Key[Array, ""], embeddings: Float[Array, "b m"], states: State, space: StateSpace
+    ) -> Float[Array, "b n"]:
+        return self.decoder.objective(key, embeddings, states, space)
 
     def prepared(self) -> BeliefEmbeddingModel:
         return BeliefEmbeddingModel(space=self.space, encoder=self.encoder.prepared(self.space), decoder=self.decoder)
@@ -91,7 +91,7 @@ class FlowConfig:
             encoder_key, space.dimension, self.embedding, width=self.encoder_width, depth=self.encoder_depth
         )
         decoder = DequantizedFlow(
-            decoder_key, space.dimension, self.embedding, layers=self.flow_layers, width=self.flow_width,
+            decoder_key, space, self.embedding, layers=self.flow_layers, width=self.flow_width,
             depth=self.flow_depth, noise_width=self.noise_width, noise_depth=self.noise_depth, points=self.quadrature,
         )
         return BeliefEmbeddingModel(space=space, encoder=encoder, decoder=decoder)

@@ -7,7 +7,7 @@ and scale a network computes from the first half and from θ:
 
 Layers alternate the halves and start as the identity. The parameters of all layers are stacked, and
 θ enters the first product of every network, which is computed once per belief and shared by its
-samples.
+samples. As in `networks`, the first axis is one example's and all further axes are more examples.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Key
 
-from nbf.contracts import Embedding
-from nbf.models.networks import Perceptron
+from nbf.models.networks import Perceptron, columns
 
 LOG_SCALE_LIMIT = 3.0
 """One layer scales by at most e^3: a soft bound that keeps AdaGrad at 0.1 from leaving float32."""
@@ -45,33 +44,43 @@ class AffineCoupling(eqx.Module):
         self.networks, self.projection = jax.vmap(build)(jax.random.split(key, layers))
         self.layers, self.dimension = layers, dimension
 
-    def condition(self, embedding: Embedding) -> Float[Array, "layers width"]:
+    def condition(self, embedding: Float[Array, "m *beliefs"]) -> Float[Array, "layers width *beliefs"]:
         """What θ contributes to the first product of each layer."""
-        return self.projection @ embedding
+        return jnp.tensordot(self.projection, embedding, 1)
 
-    def forward(self, z: Float[Array, " d"], context: Float[Array, "layers width"]) -> Float[Array, " d"]:
-        """From base to state."""
-        for layer in range(self.layers):
-            shift, log_scale = self._affine(layer, z, context[layer])
+    def forward(self, z: Float[Array, "d *n"], context: Float[Array, "layers width *ctx"]) -> Float[Array, "d *n"]:
+        """From base to state. The trailing axes of `context` broadcast against those of z."""
+        for layer in self._unstacked(context):
+            shift, log_scale = self._affine(z, *layer)
             z = z * jnp.exp(log_scale) + shift
         return z
 
     def inverse(
-        self, x: Float[Array, " d"], context: Float[Array, "layers width"]
-    ) -> tuple[Float[Array, " d"], Float[Array, ""]]:
+        self, x: Float[Array, "d *n"], context: Float[Array, "layers width *ctx"]
+    ) -> tuple[Float[Array, "d *n"], Float[Array, "*n"]]:
         """From state to base, and log |det ∂z/∂x|."""
-        log_det = jnp.zeros(())
-        for layer in reversed(range(self.layers)):
-            shift, log_scale = self._affine(layer, x, context[layer])
+        log_det = jnp.zeros(x.shape[1:])
+        for layer in reversed(self._unstacked(context)):
+            shift, log_scale = self._affine(x, *layer)
             x = (x - shift) * jnp.exp(-log_scale)
-            log_det = log_det - jnp.sum(log_scale)
+            log_det = log_det - jnp.sum(log_scale, axis=0)
         return x, log_det
 
+    def _unstacked(
+        self, context: Float[Array, "layers width *ctx"]
+    ) -> list[tuple[Bool[np.ndarray, " d"], Perceptron, Float[Array, "width *ctx"]]]:
+        """What each layer keeps, its network, and its context."""
+        leaves, structure = jax.tree.flatten((self.networks, context))
+        # The gradient of a split is one concatenation; that of an index is a padded sum for each layer.
+        split = zip(*(jax.lax.split(leaf, (1,) * self.layers) for leaf in leaves), strict=True)
+        layers = [structure.unflatten([part[0] for part in parts]) for parts in split]
+        return [((np.arange(self.dimension) + i) % 2 == 1, *layer) for i, layer in enumerate(layers)]
+
     def _affine(
-        self, layer: int, x: Float[Array, " d"], context: Float[Array, " width"]
-    ) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
-        kept = (np.arange(self.dimension) + layer) % 2 == 1
-        network = jax.tree.map(lambda leaf: leaf[layer], self.networks)
-        shift, log_scale = jnp.split(network.from_first(network.weights[0] @ jnp.where(kept, x, 0.0) + context), 2)
+        self, x: Float[Array, "d *n"], kept: Bool[np.ndarray, " d"], network: Perceptron, context: Float[Array, "width *ctx"]
+    ) -> tuple[Float[Array, "d *n"], Float[Array, "d *n"]]:
+        kept = columns(kept, x)
+        product = jnp.tensordot(network.weights[0], jnp.where(kept, x, 0.0), 1)
+        shift, log_scale = jnp.split(network.from_first(product + context), 2)
         log_scale = LOG_SCALE_LIMIT * jnp.tanh(log_scale / LOG_SCALE_LIMIT)
         return jnp.where(kept, 0.0, shift), jnp.where(kept, 0.0, log_scale)

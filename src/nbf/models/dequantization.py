@@ -22,19 +22,19 @@ from jaxtyping import Array, Float, Int, Key
 
 from nbf.contracts import Embedding, StateSpace
 from nbf.models.coupling import AffineCoupling
-from nbf.models.networks import Perceptron
+from nbf.models.networks import Perceptron, columns
 from nbf.spaces import Lattice
 
 EDGE = 1e-6
 """Logits are taken of numbers in [EDGE, 1 - EDGE]; float32 resolves no finer near 1."""
 
 
-def log_logistic(x: Float[Array, " d"]) -> Float[Array, ""]:
-    """log density of independent standard logistic variables, the logits of uniform ones."""
-    return -jnp.sum(jnp.abs(x) + 2.0 * jnp.log1p(jnp.exp(-jnp.abs(x))))
+def log_logistic(x: Float[Array, "d *n"]) -> Float[Array, "*n"]:
+    """log density of d independent standard logistic variables, the logits of uniform ones."""
+    return -jnp.sum(jnp.abs(x) + 2.0 * jnp.log1p(jnp.exp(-jnp.abs(x))), axis=0)
 
 
-def logit(x: Float[Array, " d"]) -> Float[Array, " d"]:
+def logit(x: Float[Array, "d *n"]) -> Float[Array, "d *n"]:
     clipped = jnp.clip(x, EDGE, 1.0 - EDGE)
     return jnp.log(clipped) - jnp.log1p(-clipped)
 
@@ -42,6 +42,7 @@ def logit(x: Float[Array, " d"]) -> Float[Array, " d"]:
 class DequantizedFlow(eqx.Module):
     """The paper's Gridworld decoder: dequantization, coupling layers in logit space, a uniform base."""
 
+    space: Lattice
     flow: AffineCoupling
     noise: Perceptron
     noise_projection: Float[Array, "width m"]
@@ -49,10 +50,11 @@ class DequantizedFlow(eqx.Module):
     """Quadrature points along each axis of a cell, for `log_prob`."""
 
     def __init__(
-        self, key: Key[Array, ""], dimension: int, embedding: int, *,
+        self, key: Key[Array, ""], space: Lattice, embedding: int, *,
         layers: int, width: int, depth: int, noise_width: int, noise_depth: int, points: int,
     ):
         flow_key, noise_key = jax.random.split(key)
+        dimension, self.space = space.dimension, space
         self.flow = AffineCoupling(flow_key, dimension, embedding, layers=layers, width=width, depth=depth)
         noise = Perceptron(
             noise_key, dimension + embedding, 2 * dimension, width=noise_width, depth=noise_depth, zero_output=True
@@ -63,18 +65,18 @@ class DequantizedFlow(eqx.Module):
 
     def sample(self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace) -> Int[Array, "n d"]:
         assert isinstance(space, Lattice)
-        base = logit(jax.random.uniform(key, (n, space.dimension)))
-        logits = jax.vmap(self.flow.forward, (0, None))(base, self.flow.condition(embedding))
+        base = logit(jax.random.uniform(key, (space.dimension, n)))
+        logits = self.flow.forward(base, self.flow.condition(embedding)[..., None]).T
         shape = jnp.asarray(space.shape)
         cells = jnp.floor(jax.nn.sigmoid(logits) * shape).astype(jnp.int32)
         return jnp.minimum(cells, shape - 1)
 
     def objective(
-        self, key: Key[Array, ""], embedding: Embedding, states: Int[Array, "n d"], space: StateSpace
-    ) -> Float[Array, " n"]:
+        self, key: Key[Array, ""], embeddings: Float[Array, "b m"], states: Int[Array, "b n d"], space: StateSpace
+    ) -> Float[Array, "b n"]:
         """The bound, with one draw of the noise per state."""
-        uniform = jax.random.uniform(key, states.shape)
-        return self._log_ratio(embedding, states, uniform[:, None], space)[:, 0]
+        uniform = jax.random.uniform(key, (states.shape[-1], *states.shape[:-1]))
+        return self._log_ratio(embeddings.T[..., None], jnp.moveaxis(states, -1, 0), uniform)
 
     def log_prob(self, embedding: Embedding, states: Int[Array, "n d"], space: StateSpace) -> Float[Array, " n"]:
         """log of the flow's mass on each cell, by quadrature.
@@ -84,31 +86,22 @@ class DequantizedFlow(eqx.Module):
         midpoint rule in e needs few points.
         """
         ticks = (np.arange(self.points) + 0.5) / self.points
-        grid = np.stack(np.meshgrid(*[ticks] * states.shape[-1], indexing="ij"), axis=-1).reshape(-1, states.shape[-1])
-        nodes = jnp.broadcast_to(jnp.asarray(grid, jnp.float32), (states.shape[0], *grid.shape))
-        return jax.nn.logsumexp(self._log_ratio(embedding, states, nodes, space), axis=1) - np.log(len(grid))
+        grid = np.stack(np.meshgrid(*[ticks] * states.shape[-1], indexing="ij")).reshape(states.shape[-1], 1, -1)
+        ratio = self._log_ratio(embedding[:, None, None], states.T[:, :, None], jnp.asarray(grid, jnp.float32))
+        return jax.nn.logsumexp(ratio, axis=1) - np.log(grid.shape[-1])
 
     def _log_ratio(
-        self, embedding: Embedding, states: Int[Array, "n d"], uniform: Float[Array, "n k d"], space: StateSpace
-    ) -> Float[Array, "n k"]:
-        """log p(x + u) - log q(u | x, θ) for k draws of the noise per state, each from a uniform vector."""
-        assert isinstance(space, Lattice)
-        shape = jnp.asarray(space.shape, jnp.float32)
-        context, noise_context = self.flow.condition(embedding), self.noise_projection @ embedding
-
-        def one_state(state: Int[Array, " d"], uniform: Float[Array, "k d"]) -> Float[Array, " k"]:
-            raw = self.noise.from_first(self.noise.weights[0] @ space.encode(state) + noise_context)
-            shift, log_scale = jnp.split(raw, 2)
-
-            def one_draw(uniform: Float[Array, " d"]) -> Float[Array, ""]:
-                base = logit(uniform)
-                noise = base * jnp.exp(log_scale) + shift
-                log_q = log_logistic(base) - jnp.sum(log_scale) - log_logistic(noise)
-                logits = logit((state + jax.nn.sigmoid(noise)) / shape)
-                z, log_det = self.flow.inverse(logits, context)
-                log_p = log_logistic(z) + log_det - log_logistic(logits) - jnp.sum(jnp.log(shape))
-                return log_p - log_q
-
-            return jax.vmap(one_draw)(uniform)
-
-        return jax.vmap(one_state)(states, uniform)
+        self, embedding: Float[Array, "m *beliefs"], states: Int[Array, "d *n"], uniform: Float[Array, "d *draws"]
+    ) -> Float[Array, "*out"]:
+        """log p(x + u) - log q(u | x, θ), the noise u made from a uniform vector; all axes broadcast."""
+        shape = columns(jnp.asarray(self.space.shape, jnp.float32), states)
+        encoded = self.space.encode(states)
+        product = jnp.tensordot(self.noise.weights[0], encoded, 1) + jnp.tensordot(self.noise_projection, embedding, 1)
+        shift, log_scale = jnp.split(self.noise.from_first(product), 2)
+        base = logit(uniform)
+        noise = base * jnp.exp(log_scale) + shift
+        log_q = log_logistic(base) - jnp.sum(log_scale, axis=0) - log_logistic(noise)
+        logits = logit((states + jax.nn.sigmoid(noise)) / shape)
+        z, log_det = self.flow.inverse(logits, self.flow.condition(embedding))
+        log_p = log_logistic(z) + log_det - log_logistic(logits) - jnp.sum(jnp.log(shape))
+        return log_p - log_q

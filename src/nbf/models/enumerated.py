@@ -36,6 +36,6 @@ class Enumerated(eqx.Module):
         return self.log_probs(embedding, space)[jax.vmap(space.index)(states)]
 
     def objective(
-        self, key: Key[Array, ""], embedding: Embedding, states: Int[Array, "n d"], space: StateSpace
-    ) -> Float[Array, " n"]:
-        return self.log_prob(embedding, states, space)
+        self, key: Key[Array, ""], embeddings: Float[Array, "b m"], states: Int[Array, "b n d"], space: StateSpace
+    ) -> Float[Array, "b n"]:
+        return jax.vmap(self.log_prob)(embeddings, states, space)

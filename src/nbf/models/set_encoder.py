@@ -34,11 +34,11 @@ class MeanEncoder(eqx.Module):
         self.network = Perceptron(key, dimension, embedding, width=width, depth=depth)
 
     def __call__(self, states: State, log_weights: Float[Array, " n"], space: StateSpace) -> Embedding:
-        return mean_weights(log_weights) @ jax.vmap(self.features, (0, None))(states, space)
+        return self.features(states, space) @ mean_weights(log_weights)
 
-    def features(self, state: State, space: StateSpace) -> Float[Array, " m"]:
-        """φ(x)."""
-        return self.network(space.encode(state))
+    def features(self, states: State, space: StateSpace) -> Float[Array, "m n"]:
+        """φ of each state, as columns."""
+        return self.network(jax.vmap(space.encode, out_axes=1)(states))
 
     def prepared(self, space: StateSpace) -> MeanEncoder | TableEncoder:
         """On a lattice φ takes finitely many values: compute each once, then a set is a histogram.
@@ -48,20 +48,20 @@ class MeanEncoder(eqx.Module):
         """
         if not isinstance(space, Lattice) or space.size > TABLE_LIMIT:
             return self
-        return TableEncoder(jax.vmap(self.features, (0, None))(jnp.asarray(space.points()), space))
+        return TableEncoder(self.features(jnp.asarray(space.points()), space))
 
 
 class TableEncoder(eqx.Module):
     """A `MeanEncoder` whose φ has been tabulated over a lattice."""
 
-    table: Float[Array, "cells m"]
+    table: Float[Array, "m cells"]
 
     def __call__(self, states: Int[Array, "n d"], log_weights: Float[Array, " n"], space: StateSpace) -> Embedding:
         assert isinstance(space, Lattice)
         cells = jax.vmap(space.index)(states)
         # A one-hot product, not a gather: its gradient is a product as well, where a gather's is a scatter.
-        one_hot = cells[:, None] == jnp.arange(self.table.shape[0])
-        return (mean_weights(log_weights) @ one_hot.astype(self.table.dtype)) @ self.table
+        one_hot = cells[:, None] == jnp.arange(self.table.shape[1])
+        return self.table @ (mean_weights(log_weights) @ one_hot.astype(self.table.dtype))
 
     def prepared(self, space: StateSpace) -> TableEncoder:
         return self

@@ -77,7 +77,7 @@ def divergence_figure(
     looks = _looks({row_of(entry) for entry in found})
     wide = len(panels) > 2
     figure = Figure(figsize=((0.8 if wide else 2.9) + 2.8 * len(panels), 3.5), layout="constrained")
-    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    axes = list(figure.subplots(1, len(panels), sharey=True, squeeze=False)[0])
     for axis, config in zip(axes, panels, strict=True):
         axis.set_title(config, fontsize=10.5, color=INK)
         _draw_lines(axis, [entry for entry in found if entry.config == config], looks)

@@ -1,0 +1,90 @@
+"""Weighted particles: log weights, and the belief Σ w_i δ(x - x_i) that they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key, PyTree
+
+from nbf.beliefs import resampling
+from nbf.contracts import Belief, InputError, State
+
+
+def _scaled(log_weights: Float[Array, " n"]) -> tuple[Float[Array, " n"], Float[Array, ""]]:
+    """Weights divided by the largest, and the log of that one; all are 0 if there is no weight at all."""
+    usable = jnp.where(log_weights < jnp.inf, log_weights, -jnp.inf)
+    largest = jnp.max(usable)
+    # Subtracting -inf from -inf would be NaN.
+    return jnp.exp(usable - jnp.maximum(largest, jnp.finfo(usable.dtype).min)), largest
+
+
+def normalize(log_weights: Float[Array, " n"]) -> tuple[Float[Array, " n"], Float[Array, ""]]:
+    """Log weights that sum to one, and the log of their total, by log-sum-exp.
+
+    NaN and +inf count as no weight. If no entry has any, every log weight and the total are -inf.
+    """
+    weights, largest = _scaled(log_weights)
+    log_total = largest + jnp.log(jnp.sum(weights))
+    shift = jnp.maximum(log_total, jnp.finfo(log_weights.dtype).min)
+    return jnp.where(log_weights < jnp.inf, log_weights, -jnp.inf) - shift, log_total
+
+
+def effective_sample_size(log_weights: Float[Array, " n"]) -> Float[Array, ""]:
+    """(Σw)² / Σw², between 1 and n; 0 if no entry has any weight."""
+    weights, _ = _scaled(log_weights)
+    squares = jnp.sum(weights * weights)
+    return jnp.where(squares > 0, jnp.sum(weights) ** 2 / jnp.maximum(squares, 1.0), 0.0)
+
+
+class ParticleBelief(Belief):
+    """The distribution that puts weight w_i on state x_i. Equal states add up."""
+
+    states: State
+    """Leading axis n on every leaf."""
+    log_weights: Float[Array, " n"]
+    """Not necessarily normalised; some entry must have weight."""
+
+    def __check_init__(self) -> None:
+        n = self.log_weights.shape[-1]
+        shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(self.states)]
+        if n < 1 or not shapes or any(shape[:1] != (n,) for shape in shapes):
+            raise InputError(
+                f"A particle belief needs states and log weights of the same length n >= 1; "
+                f"got {n} log weights and states of shapes {shapes}."
+            )
+        if isinstance(self.log_weights, jax.core.Tracer):
+            return
+        weights = np.asarray(self.log_weights)
+        if not np.any(np.isfinite(weights)) or np.any(np.isnan(weights)):
+            raise InputError(
+                "A particle belief needs log weights that are not NaN, and at least one that is finite; "
+                f"got {np.isnan(weights).sum()} NaN and {np.isfinite(weights).sum()} finite of {n}."
+            )
+
+    def sample(self, key: Key[Array, ""], n: int) -> State:
+        drawn = resampling.draw(key, self.log_weights, n)
+        return jax.tree.map(lambda leaf: leaf[drawn], self.states)
+
+    def log_prob(self, state: State) -> Float[Array, ""]:
+        def same(leaf: Array, value: Array) -> Array:
+            return jnp.all(jnp.reshape(leaf == value, (leaf.shape[0], -1)), axis=1)
+
+        equal = jax.tree.leaves(jax.tree.map(same, self.states, state))
+        log_weights, _ = normalize(self.log_weights)
+        _, log_total = normalize(jnp.where(jnp.all(jnp.stack(equal), axis=0), log_weights, -jnp.inf))
+        # The weights' own rounding must not make a probability above one.
+        return jnp.minimum(log_total, 0.0)
+
+    def expectation(self, function: Callable[[State], Any]) -> PyTree:
+        """Σ w_i f(x_i), leaf by leaf; what f is where the weight is zero does not matter."""
+        weights = jnp.exp(normalize(self.log_weights)[0])
+
+        def mean(values: Array) -> Array:
+            spread = jnp.reshape(weights, (-1,) + (1,) * (values.ndim - 1))
+            return jnp.sum(jnp.where(spread > 0, spread * values, 0.0), axis=0)
+
+        return jax.tree.map(mean, jax.vmap(function)(self.states))

@@ -1,0 +1,46 @@
+"""Redraw while every weight is zero: the paper's remark after ε-positivity (section "Proof of Theorem").
+
+"One could repeat lines 2-6 of Algorithm 1 until some w > 0." Observations that the simulated set
+cannot explain are rare but real, and a filter that divides by their total weight is NaN for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+
+
+def some_weight(log_weights: Float[Array, " n"]) -> Bool[Array, ""]:
+    """Whether any entry has weight; NaN and +inf, which no likelihood should be, count as none."""
+    return jnp.any((log_weights > -jnp.inf) & (log_weights < jnp.inf))
+
+
+def until_some_weight(
+    key: Key[Array, ""],
+    max_attempts: int,
+    propose: Callable[[Key[Array, ""], Int[Array, ""]], tuple[PyTree, Float[Array, " n"]]],
+) -> tuple[PyTree, Float[Array, " n"], Int[Array, ""]]:
+    """Call `propose(key, attempt)`, attempt = 0, 1, ..., until some log weight is above -inf.
+
+    Gives the last proposal, its log weights and how many attempts it took, at most `max_attempts`.
+    One loop that is left after its first round, instead of a first attempt in front of a loop: the
+    simulator is compiled once.
+    """
+
+    def attempt(number: Int[Array, ""]) -> tuple[Int[Array, ""], tuple[PyTree, Float[Array, " n"]]]:
+        return number + 1, propose(jax.random.fold_in(key, number), number)
+
+    if max_attempts == 1:
+        number, (proposal, log_weights) = attempt(jnp.int32(0))
+        return proposal, log_weights, number
+    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(attempt, jnp.int32(0))[1])
+    nothing = (nothing[0], jnp.full_like(nothing[1], -jnp.inf))
+    number, (proposal, log_weights) = jax.lax.while_loop(
+        lambda carry: (carry[0] < max_attempts) & ~some_weight(carry[1][1]),
+        lambda carry: attempt(carry[0]),
+        (jnp.int32(0), nothing),
+    )
+    return proposal, log_weights, number

@@ -1,0 +1,99 @@
+"""Sequential importance resampling, the particle filter of section "Particle Filtering".
+
+Per step: resample if the effective sample size is low, move every particle by the simulator, weigh it
+by the likelihood of the observation (Gordon, Salmond, Smith 1993; Doucet, Johansen 2009).
+"""
+
+from __future__ import annotations
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from nbf.beliefs.particles import ParticleBelief, effective_sample_size, normalize
+from nbf.beliefs.resampling import RESAMPLERS
+from nbf.contracts import Environment, Filter, FilterInfo, InputError, Observation, Policy, State
+from nbf.filters.attempts import until_some_weight
+
+
+class ParticleState(eqx.Module):
+    """The weighted set after the last observation, before any resampling."""
+
+    states: State
+    """Leading axis n on every leaf."""
+    log_weights: Float[Array, " n"]
+    """Normalised."""
+
+
+class ParticleFilter(Filter):
+    """SIR with log weights.
+
+    `threshold`: resample when ESS < threshold·n; 0 never does, 1 and above always.
+
+    The product of the steps' evidence is unbiased while no step is redrawn. A redraw makes the
+    evidence of that step an estimate given that some particle can explain the observation, which is
+    too high; `max_attempts=1` never redraws.
+    """
+
+    num_particles: int = eqx.field(static=True)
+    threshold: float = eqx.field(static=True, default=0.5)
+    resampler: str = eqx.field(static=True, default="systematic")
+    max_attempts: int = eqx.field(static=True, default=5)
+
+    def __check_init__(self) -> None:
+        if self.num_particles < 1:
+            raise InputError(f"A particle filter needs at least 1 particle; got {self.num_particles}.")
+        if not self.threshold >= 0:
+            raise InputError(
+                f"The resampling threshold is a share of the particles, 0 (never) or more; got {self.threshold}."
+            )
+        if self.resampler not in RESAMPLERS:
+            raise InputError(f"Unknown resampler {self.resampler!r}; choose one of {', '.join(RESAMPLERS)}.")
+        if self.max_attempts < 1:
+            raise InputError(f"A step needs at least 1 attempt; got max_attempts={self.max_attempts}.")
+
+    def init(self, key: Key[Array, ""], environment: Environment) -> ParticleState:
+        states = jax.vmap(environment.init)(jax.random.split(key, self.num_particles))
+        return ParticleState(states, self._even())
+
+    def update(
+        self, key: Key[Array, ""], state: ParticleState, observation: Observation, environment: Environment, policy: Policy
+    ) -> tuple[ParticleState, FilterInfo]:
+        def propose(key: Key[Array, ""], attempt: Int[Array, ""]):
+            # One split for everything: chained splits cost more than the particles do.
+            keys = jax.random.split(key, self.num_particles + 1)
+            parents = self._parents(keys[0], state, attempt)
+            states = jax.vmap(environment.transition, in_axes=(0, 0, None))(keys[1:], parents.states, policy)
+            log_likelihood = jax.vmap(environment.log_likelihood, in_axes=(None, 0, 0))(
+                observation, parents.states, states
+            )
+            return (states, parents.log_weights), parents.log_weights + log_likelihood
+
+        (states, prior), log_weights, attempts = until_some_weight(key, self.max_attempts, propose)
+        posterior, log_evidence = normalize(log_weights)
+        recovered = log_evidence == -jnp.inf
+        info = FilterInfo(effective_sample_size(posterior), log_evidence, attempts, recovered)
+        return ParticleState(states, jnp.where(recovered, prior, posterior)), info
+
+    def belief(self, state: ParticleState, environment: Environment) -> ParticleBelief:
+        return ParticleBelief(state.states, state.log_weights)
+
+    def _even(self) -> Float[Array, " n"]:
+        return jnp.full(self.num_particles, -math.log(self.num_particles))
+
+    def _parents(self, key: Key[Array, ""], state: ParticleState, attempt: Int[Array, ""]) -> ParticleState:
+        """The carried set, resampled if its ESS is low and whenever it is drawn again."""
+        again = attempt > 0
+        if self.threshold >= 1:
+            resample = jnp.bool_(True)
+        elif self.threshold == 0:
+            resample = again
+        else:
+            resample = again | (effective_sample_size(state.log_weights) < self.threshold * self.num_particles)
+        ancestors = RESAMPLERS[self.resampler](key, state.log_weights)
+        ancestors = jnp.where(resample, ancestors, jnp.arange(self.num_particles))
+        states = jax.tree.map(lambda leaf: leaf.at[ancestors].get(mode="promise_in_bounds"), state.states)
+        return ParticleState(states, jnp.where(resample, self._even(), state.log_weights))

@@ -1,0 +1,146 @@
+"""Checkpoints: one `.safetensors` file, leaves by tree path, never any code.
+
+The metadata hold the format version, the name of the config class, the config as JSON and the
+library's version. A loader names the classes it accepts; the model is rebuilt from its config as
+an abstract skeleton, and the file must match that skeleton leaf by leaf before memory is taken.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from nbf.contracts import InputError
+
+FORMAT_VERSION = 1
+LARGEST_SIZE = 10_000
+"""No size, width, depth or count in a config may exceed this: a hostile file must not cost memory."""
+
+
+def named_leaves(tree: PyTree) -> dict[str, np.ndarray]:
+    """The array leaves of a tree by their path."""
+    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_array_like))
+    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def write_file(path: Path, leaves: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
+    """Write a file whole or not at all."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(handle)
+    except OSError as error:
+        raise InputError(f"Cannot write {path}: {error.strerror}. Choose a folder that can be written to.") from error
+    try:
+        save_file(dict(leaves), temporary, metadata=dict(metadata))
+        os.replace(temporary, path)
+    except BaseException as error:
+        Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError | SafetensorError):
+            raise InputError(f"Cannot write {path}: {error}. What was there before is unchanged.") from error
+        raise
+
+
+def read_file(
+    path: Path, skeleton: PyTree | None = None, **more: tuple[int, ...]
+) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    """The metadata of a file and, if a skeleton is given, its leaves, which must match the skeleton
+    and the named shapes given as `more`."""
+    try:
+        with safe_open(str(path), framework="numpy") as file:
+            metadata = file.metadata() or {}
+            if skeleton is None:
+                return metadata, {}
+            wanted = jax.tree_util.tree_leaves_with_path(skeleton)
+            shapes = {jax.tree_util.keystr(where): leaf.shape for where, leaf in wanted} | more
+            names = set(file.keys())
+            if names != set(shapes):
+                odd = sorted(names.symmetric_difference(shapes))[0]
+                raise InputError(f"{path} does not fit its own config: leaf {odd} is missing or unexpected.")
+            for name, shape in shapes.items():
+                if tuple(file.get_slice(name).get_shape()) != tuple(shape):
+                    raise InputError(f"{path} does not fit its own config: leaf {name} should have shape {shape}.")
+            return metadata, {name: file.get_tensor(name) for name in shapes}
+    except FileNotFoundError as error:
+        raise InputError(f"There is no checkpoint at {path}.") from error
+    except (OSError, SafetensorError, TypeError, KeyError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not a readable checkpoint ({error}): it is truncated or of another kind.") from error
+
+
+def fill(skeleton: PyTree, leaves: Mapping[str, np.ndarray], path: Path) -> PyTree:
+    """The skeleton with the leaves of a file."""
+
+    def leaf(where: Any, wanted: Any) -> Any:
+        value = leaves[jax.tree_util.keystr(where)]
+        if value.dtype != wanted.dtype:
+            raise InputError(f"{path}: leaf {jax.tree_util.keystr(where)} has type {value.dtype}, not {wanted.dtype}.")
+        if np.issubdtype(value.dtype, np.floating) and not np.isfinite(value).all():
+            raise InputError(f"{path}: leaf {jax.tree_util.keystr(where)} holds NaN or infinity.")
+        return jnp.asarray(value)
+
+    return jax.tree_util.tree_map_with_path(leaf, skeleton)
+
+
+def save_model(path: str | Path, model: PyTree, config: Any, **notes: str) -> None:
+    """Save a model with the config that builds it. `notes` are further strings to keep beside it."""
+    metadata = {
+        "format_version": str(FORMAT_VERSION),
+        "class": type(config).__name__,
+        "config": json.dumps(asdict(config)),
+        "library_version": version("neural-bayesian-filtering"),
+        **notes,
+    }
+    write_file(Path(path), named_leaves(model), metadata)
+
+
+def load_model(path: str | Path, classes: Mapping[str, type]) -> tuple[PyTree, Any, dict[str, str]]:
+    """A saved model, its config and all metadata. Only configs of the given classes are accepted."""
+    path = Path(path)
+    metadata, _ = read_file(path)
+    config = _config(path, metadata, classes)
+    skeleton = eqx.filter_eval_shape(config.build, jax.random.key(0))
+    _, leaves = read_file(path, skeleton)
+    return fill(skeleton, leaves, path), config, metadata
+
+
+def _config(path: Path, metadata: Mapping[str, str], classes: Mapping[str, type]) -> Any:
+    if metadata.get("format_version") != str(FORMAT_VERSION):
+        raise InputError(
+            f"{path} is not a model of this library: format version {metadata.get('format_version')!r}, "
+            f"expected {FORMAT_VERSION!r}."
+        )
+    if metadata.get("class") not in classes:
+        raise InputError(f"{path} holds a {metadata.get('class')!r}; this loader knows {', '.join(sorted(classes))}.")
+    kind = classes[metadata["class"]]
+    try:
+        values = json.loads(metadata["config"])
+        known = {field.name for field in fields(kind)}
+        if not isinstance(values, dict) or set(values) != known:
+            raise ValueError(f"expected the fields {', '.join(sorted(known))}")
+        return kind(**{name: _bounded(value) for name, value in values.items()})
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
+        raise InputError(f"The config in {path} cannot be read: {error}.") from error
+
+
+def _bounded(value: Any) -> Any:
+    if isinstance(value, list) and len(value) <= 64:
+        return tuple(_bounded(item) for item in value)
+    if isinstance(value, bool | float) or (isinstance(value, str) and len(value) < 1000):
+        return value
+    if isinstance(value, int) and 0 <= value <= LARGEST_SIZE:
+        return value
+    raise ValueError(f"{str(value)[:40]!r} is not a size up to {LARGEST_SIZE}, a number, or a short text")

@@ -1,0 +1,219 @@
+"""Training a belief embedding model (appendix, "Training belief embedding models").
+
+Half of each belief's samples are embedded, the other half are scored under the model that the
+embedding conditions; the mean log-likelihood, or a bound of it, is maximised. Samples are generated
+on the device inside the compiled loop, never twice. Step i draws all its randomness from
+`fold_in(key, i)`, so a run that was stopped and resumed is bit for bit the run that was not.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Key, PyTree
+
+from nbf.contracts import BeliefModel, BeliefSource, InputError, State, StateSpace
+from nbf.training import checkpoint
+from nbf.training.progress import Progress
+
+OPTIMIZERS: dict[str, Callable[[float], optax.GradientTransformation]] = {
+    "adagrad": optax.adagrad,
+    "adam": optax.adam,
+    "nadam": optax.nadam,
+}
+CHUNK = 20
+"""Steps in one compiled call: enough that generating their data together pays, short enough to stop at."""
+SAVE_EVERY = 30.0
+"""Seconds between two saves of a run in progress."""
+
+
+@dataclass(frozen=True)
+class FitConfig:
+    """How a model is trained; the defaults are the paper's for Gridworld."""
+
+    steps: int = 100_000
+    """Gradient steps."""
+    batch: int = 32
+    """Beliefs in a step."""
+    samples: int = 64
+    """Samples of each belief: the first half to embed, the second to score."""
+    optimizer: str = "adagrad"
+    """One of adagrad, adam, nadam."""
+    learning_rate: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.optimizer not in OPTIMIZERS:
+            raise InputError(f"There is no optimizer {self.optimizer!r}; choose from {', '.join(OPTIMIZERS)}.")
+        if self.steps < 1 or self.batch < 1 or self.samples < 2 or not self.learning_rate > 0:
+            raise InputError(
+                "Training needs steps and batch of at least 1, samples of at least 2 and a learning rate above 0; "
+                f"got {self.steps}, {self.batch}, {self.samples} and {self.learning_rate}."
+            )
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a training run leaves."""
+
+    model: PyTree
+    losses: Float[np.ndarray, " chunks"]
+    """Mean loss, in nats per sample, over each `CHUNK` steps."""
+    seconds: float
+    """Time spent training, over all sessions of the run, compilation included."""
+
+
+class TrainingStopped(KeyboardInterrupt):
+    """The run was asked to stop; what it had done is saved where `fit` was told to."""
+
+
+def batch_loss(
+    model: BeliefModel, key: Key[Array, ""], states: State, space: StateSpace
+) -> Float[Array, ""]:
+    """Minus the mean objective of the second half of each belief's samples, given the first."""
+    prepared = model.prepared()
+    half = jax.tree.leaves(states)[0].shape[1] // 2
+    embedded, scored = (jax.tree.map(lambda leaf: leaf[:, part], states) for part in (slice(half), slice(half, None)))
+    embeddings = jax.vmap(lambda states: prepared.embed(states, jnp.zeros(half)))(embedded)
+    return -jnp.mean(prepared.objective(key, embeddings, scored, space))
+
+
+def training_chunk(source: BeliefSource, static: PyTree, config: FitConfig) -> Callable:
+    """`CHUNK` steps as one compiled function of (parameters, optimizer state, key, first step)."""
+    optimizer = OPTIMIZERS[config.optimizer](config.learning_rate)
+
+    def data(key: Key[Array, ""]) -> tuple[State, StateSpace]:
+        return jax.vmap(lambda key: source.sample(key, config.samples))(jax.random.split(key, config.batch))
+
+    def step(carry: tuple[PyTree, PyTree], inputs: tuple) -> tuple[tuple[PyTree, PyTree], Float[Array, ""]]:
+        parameters, state = carry
+        loss, gradient = jax.value_and_grad(lambda p, *args: batch_loss(eqx.combine(p, static), *args))(
+            parameters, *inputs
+        )
+        updates, state = optimizer.update(gradient, state, parameters)
+        return (optax.apply_updates(parameters, updates), state), loss
+
+    def chunk(parameters: PyTree, state: PyTree, key: Key[Array, ""], first: Array):
+        keys = jax.vmap(lambda i: jax.random.split(jax.random.fold_in(key, i)))(first + jnp.arange(CHUNK))
+        # Data for the whole chunk at once: small arrays one step at a time would cost mostly overhead.
+        states, space = jax.vmap(data)(keys[:, 0])
+        (parameters, state), losses = jax.lax.scan(step, (parameters, state), (keys[:, 1], states, space))
+        return parameters, state, jnp.mean(losses)
+
+    return jax.jit(chunk, donate_argnums=(0, 1))
+
+
+def fit(
+    model: BeliefModel,
+    source: BeliefSource,
+    config: FitConfig,
+    *,
+    key: Key[Array, ""],
+    resume: str | Path | None = None,
+    progress: bool = True,
+    title: str = "training",
+) -> Fitted:
+    """Train a model on a source of beliefs.
+
+    `resume` names a file for the run in progress: it is written every half minute and when the run
+    is interrupted (Ctrl-C or a termination signal), and a run that finds it goes on from there.
+    """
+    parameters, static = eqx.partition(model, eqx.is_inexact_array)
+    run = _Run(parameters, OPTIMIZERS[config.optimizer](config.learning_rate).init(parameters))
+    path = Path(resume) if resume is not None else None
+    chunks = -(-config.steps // CHUNK)
+    if path is not None and path.exists():
+        run.load(path, config, key)
+    elif path is not None:
+        run.save(path, config, key)  # an unwritable folder is an error now, not in half an hour
+    chunk = training_chunk(source, static, config)
+    with Progress(title, config.steps, run.done * CHUNK, enabled=progress) as bar, _stop_requested() as stopped:
+        saved = last = time.monotonic()
+        while run.done < chunks and not stopped.is_set():
+            run.parameters, run.state, loss = chunk(run.parameters, run.state, key, jnp.asarray(run.done * CHUNK))
+            run.losses.append(float(loss))
+            now = time.monotonic()
+            run.seconds, last = run.seconds + now - last, now
+            if not np.isfinite(run.losses[-1]):
+                raise FloatingPointError(_diverged(run.done * CHUNK, run.losses[-1], config))
+            bar.update(min(run.done * CHUNK, config.steps), float(np.mean(run.losses[-50:])))
+            if path is not None and now - saved > SAVE_EVERY:
+                run.save(path, config, key)
+                saved = time.monotonic()
+        if path is not None:
+            run.save(path, config, key)
+    if run.done < chunks:
+        raise TrainingStopped(f"stopped at step {run.done * CHUNK} of {config.steps}")
+    return Fitted(eqx.combine(run.parameters, static), np.asarray(run.losses, np.float32), run.seconds)
+
+
+def _diverged(step: int, loss: float, config: FitConfig) -> str:
+    return (
+        f"The loss became {loss} by step {step}. The last saved state is intact; "
+        f"a smaller learning rate than {config.learning_rate} may help."
+    )
+
+
+class _Run:
+    """The mutable state of one training run, and its file."""
+
+    def __init__(self, parameters: PyTree, state: PyTree):
+        self.parameters, self.state = parameters, state
+        self.losses: list[float] = []
+        self.seconds = 0.0
+
+    @property
+    def done(self) -> int:
+        """Chunks finished."""
+        return len(self.losses)
+
+    def save(self, path: Path, config: FitConfig, key: Key[Array, ""]) -> None:
+        metadata = {**_identity(config, key), "chunks": str(self.done), "seconds": repr(self.seconds)}
+        leaves = checkpoint.named_leaves((self.parameters, self.state))
+        checkpoint.write_file(path, {**leaves, "losses": np.asarray(self.losses)}, metadata)
+
+    def load(self, path: Path, config: FitConfig, key: Key[Array, ""]) -> None:
+        metadata, _ = checkpoint.read_file(path)
+        for name, value in _identity(config, key).items():
+            if metadata.get(name) != value:
+                raise InputError(
+                    f"{path} is a run with another {name} ({metadata.get(name)}, now {value}). "
+                    "Resume it with its own settings, or remove the file to start anew."
+                )
+        chunks = int(metadata["chunks"])
+        _, leaves = checkpoint.read_file(path, (self.parameters, self.state), losses=(chunks,))
+        self.losses = leaves.pop("losses").tolist()
+        self.seconds = float(metadata["seconds"])
+        self.parameters, self.state = checkpoint.fill((self.parameters, self.state), leaves, path)
+
+
+def _identity(config: FitConfig, key: Key[Array, ""]) -> dict[str, str]:
+    """What must agree for two runs to be the same run."""
+    key_data = jax.random.key_data(key).tolist()
+    return {"kind": "nbf training run", "config": json.dumps(asdict(config)), "key": json.dumps(key_data)}
+
+
+@contextmanager
+def _stop_requested() -> Iterator[threading.Event]:
+    """An event that Ctrl-C and a termination signal set, in the main thread; handlers are put back after."""
+    event = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield event
+        return
+    previous = {sig: signal.signal(sig, lambda *_: event.set()) for sig in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield event
+    finally:
+        for sig, handler in previous.items():
+            signal.signal(sig, handler)
