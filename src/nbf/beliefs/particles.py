@@ -14,20 +14,12 @@ from nbf.beliefs import resampling
 from nbf.contracts import Belief, InputError, State
 
 
-def _scaled(log_weights: Float[Array, " n"]) -> tuple[Float[Array, " n"], Float[Array, ""]]:
-    """Weights divided by the largest, and the log of that one; all are 0 if there is no weight at all."""
-    usable = jnp.where(log_weights < jnp.inf, log_weights, -jnp.inf)
-    largest = jnp.max(usable)
-    # Subtracting -inf from -inf would be NaN.
-    return jnp.exp(usable - jnp.maximum(largest, jnp.finfo(usable.dtype).min)), largest
-
-
 def normalize(log_weights: Float[Array, " n"]) -> tuple[Float[Array, " n"], Float[Array, ""]]:
     """Log weights that sum to one, and the log of their total, by log-sum-exp.
 
     NaN and +inf count as no weight. If no entry has any, every log weight and the total are -inf.
     """
-    weights, largest = _scaled(log_weights)
+    weights, largest = resampling.scaled(log_weights)
     log_total = largest + jnp.log(jnp.sum(weights))
     shift = jnp.maximum(log_total, jnp.finfo(log_weights.dtype).min)
     return jnp.where(log_weights < jnp.inf, log_weights, -jnp.inf) - shift, log_total
@@ -35,7 +27,7 @@ def normalize(log_weights: Float[Array, " n"]) -> tuple[Float[Array, " n"], Floa
 
 def effective_sample_size(log_weights: Float[Array, " n"]) -> Float[Array, ""]:
     """(Σw)² / Σw², between 1 and n; 0 if no entry has any weight."""
-    weights, _ = _scaled(log_weights)
+    weights, _ = resampling.scaled(log_weights)
     squares = jnp.sum(weights * weights)
     return jnp.where(squares > 0, jnp.sum(weights) ** 2 / jnp.maximum(squares, 1.0), 0.0)
 
@@ -49,7 +41,7 @@ class ParticleBelief(Belief):
     """Not necessarily normalised; some entry must have weight."""
 
     def __check_init__(self) -> None:
-        n = self.log_weights.shape[-1]
+        n = self.log_weights.shape[0]
         shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(self.states)]
         if n < 1 or not shapes or any(shape[:1] != (n,) for shape in shapes):
             raise InputError(

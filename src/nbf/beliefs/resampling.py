@@ -21,8 +21,19 @@ from jaxtyping import Array, Float, Int, Int32, Integer, Key, UInt32
 
 DIRECT = 32
 """Up to here comparing all pairs, one fused loop, is the fastest way to search (measured on CPU)."""
-SHORT = 64
+SHORT = 512
 """Up to here XLA's own cumulative sum is as fast as the associative scan, and compiles faster."""
+
+
+def scaled(log_weights: Float[Array, " n"]) -> tuple[Float[Array, " n"], Float[Array, ""]]:
+    """Weights divided by the largest, and the log of that one: what every sum over log weights starts with.
+
+    NaN and +inf count as weight zero; without any weight all are 0 and the log is -inf.
+    """
+    usable = jnp.where(log_weights < jnp.inf, log_weights, -jnp.inf)
+    largest = jnp.max(usable)
+    # Subtracting -inf from -inf would be NaN.
+    return jnp.exp(usable - jnp.maximum(largest, jnp.finfo(usable.dtype).min)), largest
 
 
 def _sums(values: Integer[Array, " n"]) -> Integer[Array, " n"]:
@@ -37,9 +48,8 @@ def _partition(log_weights: Float[Array, " n"], total: int) -> UInt32[Array, " n
 
     NaN and +inf count as weight zero; if nothing is left, all entries count the same.
     """
-    log_weights = jnp.where(log_weights < jnp.inf, log_weights, -jnp.inf)
-    largest = jnp.max(log_weights)
-    weights = jnp.where(largest > -jnp.inf, jnp.exp(log_weights - largest), 1.0)
+    weights, largest = scaled(log_weights)
+    weights = jnp.where(largest > -jnp.inf, weights, 1.0)
     ends = _sums((weights * (float(total) / jnp.sum(weights))).astype(jnp.uint32))
     # Rounding has lost up to one tick per entry: stretch the line back to its length. The factor is
     # so near to 1 that order is kept and intervals of no length stay so.

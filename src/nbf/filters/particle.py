@@ -31,7 +31,8 @@ class ParticleState(eqx.Module):
 class ParticleFilter(Filter):
     """SIR with log weights.
 
-    `threshold`: resample when ESS < threshold·n; 0 never does, 1 and above always.
+    `threshold`: resample when ESS < threshold·n; 0 never does, 1 and above always. An observation of
+    None is a missing one: the step only predicts.
 
     The product of the steps' evidence is unbiased while no step is redrawn. A redraw makes the
     evidence of that step an estimate given that some particle can explain the observation, which is
@@ -67,15 +68,15 @@ class ParticleFilter(Filter):
             keys = jax.random.split(key, self.num_particles + 1)
             parents = self._parents(keys[0], state, attempt)
             states = jax.vmap(environment.transition, in_axes=(0, 0, None))(keys[1:], parents.states, policy)
-            log_likelihood = jax.vmap(environment.log_likelihood, in_axes=(None, 0, 0))(
-                observation, parents.states, states
-            )
-            return (states, parents.log_weights), parents.log_weights + log_likelihood
+            if observation is None:
+                return (states, parents.log_weights), parents.log_weights
+            likelihood = jax.vmap(environment.log_likelihood, in_axes=(None, 0, 0))
+            return (states, parents.log_weights), parents.log_weights + likelihood(observation, parents.states, states)
 
         (states, prior), log_weights, attempts = until_some_weight(key, self.max_attempts, propose)
         posterior, log_evidence = normalize(log_weights)
         recovered = log_evidence == -jnp.inf
-        info = FilterInfo(effective_sample_size(posterior), log_evidence, attempts, recovered)
+        info = FilterInfo(effective_sample_size(log_weights), log_evidence, attempts, recovered)
         return ParticleState(states, jnp.where(recovered, prior, posterior)), info
 
     def belief(self, state: ParticleState, environment: Environment) -> ParticleBelief:

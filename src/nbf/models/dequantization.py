@@ -76,32 +76,36 @@ class DequantizedFlow(eqx.Module):
     ) -> Float[Array, "b n"]:
         """The bound, with one draw of the noise per state."""
         uniform = jax.random.uniform(key, (states.shape[-1], *states.shape[:-1]))
-        return self._log_ratio(embeddings.T[..., None], jnp.moveaxis(states, -1, 0), uniform)
+        return self.log_ratio(embeddings.T[..., None], jnp.moveaxis(states, -1, 0), uniform)
 
     def log_prob(self, embedding: Embedding, states: Int[Array, "n d"], space: StateSpace) -> Float[Array, " n"]:
-        """log of the flow's mass on each cell, by quadrature.
+        """log of the flow's mass on each cell, by Gauss-Legendre quadrature over the unit cube."""
+        nodes, weights = (np.stack(np.meshgrid(*[axis] * self.space.dimension)).reshape(self.space.dimension, 1, -1)
+                          for axis in np.polynomial.legendre.leggauss(self.points))  # fmt: skip
+        offsets = jnp.asarray((nodes + 1.0) / 2.0, jnp.float32)
+        log_density = self.log_density(embedding[:, None, None], states.T[:, :, None] + offsets)
+        return jax.nn.logsumexp(log_density, axis=1, b=np.prod(weights / 2.0, axis=0))
 
-        With u = F(e) for the noise's own map F of the unit cube, ∫ p(x+u) du = ∫ p(x+F(e)) / q(F(e)) de.
-        Where q has learned the shape of p within the cell the right side is nearly constant, so a
-        midpoint rule in e needs few points.
-        """
-        ticks = (np.arange(self.points) + 0.5) / self.points
-        grid = np.stack(np.meshgrid(*[ticks] * states.shape[-1], indexing="ij")).reshape(states.shape[-1], 1, -1)
-        ratio = self._log_ratio(embedding[:, None, None], states.T[:, :, None], jnp.asarray(grid, jnp.float32))
-        return jax.nn.logsumexp(ratio, axis=1) - np.log(grid.shape[-1])
+    def log_density(
+        self, embedding: Float[Array, "m *beliefs"], points: Float[Array, "d *n"]
+    ) -> Float[Array, "*n"]:
+        """log density of the flow at points of the box; a cell is the unit cube above its corner."""
+        shape = columns(jnp.asarray(self.space.shape, jnp.float32), points)
+        logits = logit(points / shape)
+        z, log_det = self.flow.inverse(logits, self.flow.condition(embedding))
+        return log_logistic(z) + log_det - log_logistic(logits) - jnp.sum(jnp.log(shape))
 
-    def _log_ratio(
+    def log_ratio(
         self, embedding: Float[Array, "m *beliefs"], states: Int[Array, "d *n"], uniform: Float[Array, "d *draws"]
     ) -> Float[Array, "*out"]:
-        """log p(x + u) - log q(u | x, θ), the noise u made from a uniform vector; all axes broadcast."""
-        shape = columns(jnp.asarray(self.space.shape, jnp.float32), states)
+        """log p(x + u) - log q(u | x, θ), the noise u made from a uniform vector; all axes broadcast.
+
+        Its mean over the noise is the bound; the log of the mean of its exponential is log P(x).
+        """
         encoded = self.space.encode(states)
         product = jnp.tensordot(self.noise.weights[0], encoded, 1) + jnp.tensordot(self.noise_projection, embedding, 1)
         shift, log_scale = jnp.split(self.noise.from_first(product), 2)
         base = logit(uniform)
         noise = base * jnp.exp(log_scale) + shift
         log_q = log_logistic(base) - jnp.sum(log_scale, axis=0) - log_logistic(noise)
-        logits = logit((states + jax.nn.sigmoid(noise)) / shape)
-        z, log_det = self.flow.inverse(logits, self.flow.condition(embedding))
-        log_p = log_logistic(z) + log_det - log_logistic(logits) - jnp.sum(jnp.log(shape))
-        return log_p - log_q
+        return self.log_density(embedding, states + jax.nn.sigmoid(noise)) - log_q

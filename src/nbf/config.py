@@ -1,0 +1,49 @@
+"""What one run is: frozen dataclasses that are at once the config, the command line and the record."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from nbf.contracts import InputError
+
+GRIDWORLD_NAMES = (
+    *(f"{size}-{dimension}D-{kind}" for kind in ("fixed", "random") for dimension in (2, 3) for size in (5, 8)),
+    "8-2D-random-diffuse",
+)
+"""The paper's eight configurations and the diffuse one; any other size follows the same pattern."""
+DIFFUSE_TEMPERATURE = 1.0
+
+
+@dataclass(frozen=True)
+class GridworldConfig:
+    """One Gridworld configuration, under the name that the paper gives it."""
+
+    name: str
+    size: int
+    dimension: int
+    fixed: bool
+    """One grid and policy per training seed, instead of new ones every episode."""
+    temperature: float = 1e-5
+    """Softmax temperature of the agent's policy; ties stay random."""
+    error: float = 0.1
+    """Probability of a wrong observation."""
+    horizon: int = 20
+    """Steps of an episode."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sides of the grid."""
+        return (self.size,) * self.dimension
+
+    @classmethod
+    def parse(cls, name: str) -> GridworldConfig:
+        """From a name such as `8-2D-random` or `8-2D-random-diffuse`."""
+        match = re.fullmatch(r"(\d+)-(\d)D-(fixed|random)(-diffuse)?", name)
+        if match is None or not 1 <= int(match[1]) <= 64 or not 1 <= int(match[2]) <= 4:
+            raise InputError(
+                f"There is no Gridworld configuration {name!r}. The paper's are {', '.join(GRIDWORLD_NAMES)}; "
+                "others follow the pattern SIZE-DIMENSIOND-fixed|random[-diffuse], sizes 1 to 64, dimensions 1 to 4."
+            )
+        temperature = DIFFUSE_TEMPERATURE if match[4] else 1e-5
+        return cls(name, int(match[1]), int(match[2]), match[3] == "fixed", temperature)
