@@ -1,0 +1,47 @@
+"""Neural Bayesian Filtering: track a belief with an embedding, a simulator and a policy.
+
+    import nbf
+    model = nbf.load_model("model.safetensors")
+    tracker = nbf.NeuralBayesianFilter(model, num_particles=16)
+
+Names are loaded when first used, so that reading records or drawing figures needs no JAX.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+_HOMES = {
+    "nbf.contracts": (
+        "Belief", "BeliefModel", "BeliefSource", "Enumerable", "Environment", "Family", "Filter", "FilterInfo",
+        "InputError", "StateSpace", "Stencil",
+    ),
+    "nbf.spaces": ("Lattice",),
+    "nbf.environments.gridworld": ("GoalPolicy", "Gridworld", "RandomGridworlds", "gridworld_family"),
+    "nbf.beliefs.sources": ("ExactPosteriors", "rollout"),
+    "nbf.beliefs.particles": ("ParticleBelief",),
+    "nbf.beliefs.categorical": ("CategoricalBelief",),
+    "nbf.models.belief_model": ("BeliefEmbeddingModel", "EnumeratedConfig", "FlowConfig"),
+    "nbf.models.tabular": ("TabularModel",),
+    "nbf.filters.approximate": ("ApproxBeliefs",),
+    "nbf.filters.exact": ("ExactFilter",),
+    "nbf.filters.neural": ("ModelBelief", "NeuralBayesianFilter"),
+    "nbf.filters.particle": ("ParticleFilter",),
+    "nbf.filters.run": ("run",),
+    "nbf.evaluation.divergence": ("jensen_shannon", "state_probabilities"),
+    "nbf.shipped": ("load_model", "save_model", "shipped_model"),
+    "nbf.training.fit": ("FitConfig", "fit"),
+}  # fmt: skip
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+__all__ = sorted(_HOME_OF)
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOME_OF:
+            raise AttributeError(f"module 'nbf' has no attribute {name!r}; it offers {', '.join(__all__)}")
+        return getattr(importlib.import_module(_HOME_OF[name]), name)
+
+    def __dir__() -> list[str]:
+        return __all__

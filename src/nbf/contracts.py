@@ -143,6 +143,10 @@ class Belief(eqx.Module):
         """log of the probability (or the density) of one state."""
 
     @abstractmethod
+    def log_probs(self, states: State) -> Float[Array, " n"]:
+        """The same for each state of a set, in whatever way is fastest."""
+
+    @abstractmethod
     def expectation(self, function: Callable[[State], Any]) -> Any:
         """E[function(x)]."""
 

@@ -71,6 +71,9 @@ class ParticleBelief(Belief):
         # The weights' own rounding must not make a probability above one.
         return jnp.minimum(log_total, 0.0)
 
+    def log_probs(self, states: State) -> Float[Array, " n"]:
+        return jax.vmap(self.log_prob)(states)
+
     def expectation(self, function: Callable[[State], Any]) -> PyTree:
         """Σ w_i f(x_i), leaf by leaf; what f is where the weight is zero does not matter."""
         weights = jnp.exp(normalize(self.log_weights)[0])

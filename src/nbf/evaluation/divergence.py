@@ -30,4 +30,4 @@ def state_probabilities(belief: Belief, environment: Enumerable) -> Float[Array,
         cells = jax.vmap(environment.index)(belief.states)
         count = jax.tree.leaves(environment.states())[0].shape[0]
         return jnp.zeros(count).at[cells].add(jnp.exp(belief.log_weights))
-    return jnp.exp(jax.vmap(belief.log_prob)(environment.states()))
+    return jnp.exp(belief.log_probs(environment.states()))

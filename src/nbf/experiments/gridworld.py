@@ -3,21 +3,42 @@ eight Gridworld configurations, for exact, Approx, PF and NBF."""
 
 from __future__ import annotations
 
+import functools
 import json
-from dataclasses import asdict, replace
+import time
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float, Key
 
 from nbf import prng
-from nbf.beliefs.sources import ExactPosteriors
+from nbf.beliefs.sources import ExactPosteriors, rollout
 from nbf.config import GridworldConfig
-from nbf.contracts import Family, InputError
+from nbf.contracts import BeliefModel, Family, Filter, InputError
 from nbf.environments.gridworld import gridworld_family
-from nbf.models.belief_model import EnumeratedConfig, FlowConfig
-from nbf.training.checkpoint import save_model
+from nbf.evaluation.divergence import jensen_shannon, state_probabilities
+from nbf.evaluation.evaluate import episodes, mean_and_error
+from nbf.evaluation.records import ALL, Record, Run, add, check_writable, completed, run_key
+from nbf.filters.approximate import ApproxBeliefs
+from nbf.filters.exact import ExactFilter
+from nbf.filters.neural import NeuralBayesianFilter
+from nbf.filters.particle import ParticleFilter
+from nbf.filters.run import run
+from nbf.models.belief_model import MODELS, EnumeratedConfig, FlowConfig
+from nbf.training.checkpoint import load_model, save_model
 from nbf.training.fit import Fitted, FitConfig, fit
 
 ARMS = ("faithful", "enumerated")
+
+
+class Counter(Protocol):
+    """Where an evaluation reports how far it is."""
+
+    def describe(self, text: str) -> None: ...
+    def advance(self, done: int) -> None: ...
 
 
 def family_of(config: GridworldConfig, seed: int) -> Family:
@@ -84,3 +105,142 @@ def _keep(
 def _blocks(values: Any, count: int) -> list[Any]:
     edges = [round(i * len(values) / count) for i in range(count + 1)]
     return [values[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True) if b > a]
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """How a configuration is scored."""
+
+    episodes: int = 500
+    """Episodes per training seed; every filter sees the same ones."""
+    particle_filters: tuple[int, ...] = (32, 64, 128, 512)
+    """Particle counts of the particle filters."""
+    neural_filters: tuple[int, ...] = (16, 32)
+    """Particle counts of the neural filters."""
+    approx_samples: int = 64
+    """Samples of the true posterior that Approx Beliefs embeds at each step."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One row of the evaluation: a filter under the names that its records carry."""
+
+    filter: Filter
+    name: str
+    arm: str
+    particles: int
+    calls: int
+
+    @property
+    def label(self) -> str:
+        """For progress and tables."""
+        return f"{self.name}({self.particles})" if self.particles else self.name
+
+
+def contenders(config: GridworldConfig, arm: str, model: BeliefModel, settings: EvaluationConfig) -> list[Contender]:
+    """Every filter of the figure: those without a model belong to the faithful arm's run."""
+    exact_calls = 2 * config.dimension * config.size**config.dimension
+    rows = [Contender(ApproxBeliefs(model, settings.approx_samples), "approx", arm, 0, exact_calls)]
+    rows += [Contender(NeuralBayesianFilter(model, n), "nbf", arm, n, n) for n in settings.neural_filters]
+    if arm == "faithful":
+        rows += [Contender(ParticleFilter(n), "pf", "", n, n) for n in settings.particle_filters]
+        rows += [Contender(ExactFilter(), "exact", "", 0, exact_calls)]
+    return rows
+
+
+def episode_scores(
+    filter: Filter, family: Family, horizon: int, key: Key[Array, ""]
+) -> tuple[Float[Array, " steps"], Float[Array, " steps"]]:
+    """One random episode: JS to the exact posterior, and ESS, after every step."""
+    instance_key, episode_key, filter_key = jax.random.split(key, 3)
+    environment, policy = family.sample(instance_key)
+    _, observations = rollout(episode_key, environment, policy, horizon)
+    truth, _ = run(ExactFilter(), filter_key, observations, environment, policy)
+    probs, info = run(
+        filter, filter_key, observations, environment, policy,
+        look=lambda state: state_probabilities(filter.belief(state, environment), environment),
+    )  # fmt: skip
+    return jax.vmap(jensen_shannon)(truth, probs), info.ess
+
+
+def evaluate(
+    config: GridworldConfig, arm: str, seed: int, model: BeliefModel, settings: EvaluationConfig, bar: Counter
+) -> list[Record]:
+    """Records of every filter of an arm on fresh episodes of a configuration."""
+    family = family_of(config, seed)
+    key = prng.stream(seed, "gridworld", config.name, "evaluation")
+    batch = max(1, min(settings.episodes, 4096 // config.size**config.dimension))
+    records: list[Record] = []
+    for row in contenders(config, arm, model, settings):
+        bar.describe(f"{config.name} {arm} seed {seed}: {row.label}")
+        scores = functools.partial(episode_scores, row.filter, family, config.horizon)
+        js, ess = episodes(scores, key, settings.episodes, batch=batch, advance=bar.advance)
+        base = Record(
+            experiment="gridworld", config=config.name, filter=row.name, arm=row.arm, particles=row.particles,
+            calls=row.calls, seed=seed, step=ALL, metric="js", value=0.0, se=None, episodes=settings.episodes,
+        )  # fmt: skip
+        records += _records(base, "js", js)
+        if row.name in ("nbf", "pf"):
+            records += _records(base, "ess", ess)
+    return records
+
+
+def _records(base: Record, metric: str, values: np.ndarray) -> list[Record]:
+    """One record for the mean over the steps and one for each step."""
+    total, total_error = mean_and_error(values.mean(axis=1))
+    mean, error = mean_and_error(values)
+    rows = [replace(base, metric=metric, value=float(total), se=float(total_error))]
+    return rows + [
+        replace(base, metric=metric, step=step, value=float(mean[step - 1]), se=float(error[step - 1]))
+        for step in range(1, len(mean) + 1)
+    ]
+
+
+@dataclass(frozen=True)
+class ReproduceConfig:
+    """One training seed of one arm of one configuration: trained, evaluated, recorded."""
+
+    config: GridworldConfig
+    arm: str
+    seed: int
+    steps: int
+    evaluation: EvaluationConfig
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that the numbers depend on."""
+        model_config, fit_config = arm_of(self.config, self.arm)
+        return {
+            "environment": asdict(self.config),
+            "arm": self.arm,
+            "seed": self.seed,
+            "model": asdict(model_config),
+            "training": asdict(replace(fit_config, steps=self.steps)),
+            "evaluation": asdict(self.evaluation),
+        }
+
+    @property
+    def key(self) -> str:
+        """The name of this run in `runs.json`."""
+        return run_key(f"{self.config.name}/{self.arm}/{self.seed}", self.settings)
+
+
+def reproduce(job: ReproduceConfig, results: Path, runs: Path, *, command: str, bar: Counter) -> bool:
+    """Do what is not recorded yet; whether anything was to do.
+
+    A training that was stopped goes on where it was. Records and run are written together.
+    """
+    if completed(results, job.key):
+        return False
+    check_writable(results)
+    path = train(job.config, job.arm, job.seed, runs, steps=job.steps)
+    model, _, metadata = load_model(path, MODELS)
+    start = time.monotonic()
+    records = evaluate(job.config, job.arm, job.seed, model, job.evaluation, bar)
+    seconds = {"training": float(metadata["seconds"]), "evaluation": round(time.monotonic() - start, 1)}
+    run = Run(
+        key=job.key, seed=job.seed, command=command, seconds=sum(seconds.values()),
+        config={**job.settings, "seconds": seconds, "loss_curve": json.loads(metadata["loss_curve"])},
+    )  # fmt: skip
+    add(results, records, run)
+    return True

@@ -123,3 +123,7 @@ class EnumeratedConfig:
             decoder_key, space.size, self.embedding, width=self.decoder_width, depth=self.decoder_depth
         )
         return BeliefEmbeddingModel(space=space, encoder=encoder, decoder=decoder)
+
+
+MODELS: dict[str, type] = {kind.__name__: kind for kind in (FlowConfig, EnumeratedConfig)}
+"""The configs that a checkpoint may name."""

@@ -1,0 +1,49 @@
+"""Approx Beliefs: the belief model shown samples of the true posterior. No filter, but the ceiling for
+one: what is lost here is the model's own error, before any error of tracking."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from nbf.contracts import BeliefModel, Embedding, Environment, Filter, FilterInfo, InputError, Observation, Policy
+from nbf.filters.exact import ExactFilter
+from nbf.filters.neural import ModelBelief
+
+
+class ApproxState(eqx.Module):
+    """The true posterior, and the embedding of samples of it."""
+
+    probs: Float[Array, " states"]
+    embedding: Embedding
+
+
+class ApproxBeliefs(Filter):
+    """Tracks the posterior exactly and embeds `num_samples` draws of it at every step."""
+
+    model: BeliefModel
+    num_samples: int = eqx.field(static=True)
+
+    def __init__(self, model: BeliefModel, num_samples: int = 64):
+        if num_samples < 1:
+            raise InputError(f"Approx Beliefs needs at least 1 sample of the posterior; got {num_samples}.")
+        self.model, self.num_samples = model.prepared(), num_samples
+
+    def init(self, key: Key[Array, ""], environment: Environment) -> ApproxState:
+        return self._embed(key, ExactFilter().init(key, environment), environment)
+
+    def update(
+        self, key: Key[Array, ""], state: ApproxState, observation: Observation, environment: Environment, policy: Policy
+    ) -> tuple[ApproxState, FilterInfo]:
+        update_key, sample_key = jax.random.split(key)
+        probs, info = ExactFilter().update(update_key, state.probs, observation, environment, policy)
+        return self._embed(sample_key, probs, environment), info
+
+    def belief(self, state: ApproxState, environment: Environment) -> ModelBelief:
+        return ModelBelief(self.model, state.embedding, environment.space)
+
+    def _embed(self, key: Key[Array, ""], probs: Float[Array, " states"], environment: Environment) -> ApproxState:
+        samples = ExactFilter().belief(probs, environment).sample(key, self.num_samples)
+        return ApproxState(probs, self.model.embed(samples, jnp.zeros(self.num_samples)))

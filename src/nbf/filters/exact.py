@@ -1,0 +1,53 @@
+"""The exact Bayes filter, for any environment whose states can be listed."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from nbf.beliefs.categorical import CategoricalBelief, bayes, kernel
+from nbf.contracts import Enumerable, Environment, Filter, FilterInfo, InputError, Observation, Policy
+
+
+class ExactFilter(Filter):
+    """The posterior by enumeration. Its state is the probability of every state that the environment lists."""
+
+    def init(self, key: Key[Array, ""], environment: Environment) -> Float[Array, " states"]:
+        return jnp.exp(_enumerable(environment).initial_log_probs())
+
+    def update(
+        self,
+        key: Key[Array, ""],
+        state: Float[Array, " states"],
+        observation: Observation,
+        environment: Environment,
+        policy: Policy,
+    ) -> tuple[Float[Array, " states"], FilterInfo]:
+        environment = _enumerable(environment)
+        branches = kernel(environment, policy)
+        size = jnp.asarray(state.shape[0], state.dtype)
+        if observation is None:
+            return branches.predict(state), FilterInfo(size, jnp.zeros(()), jnp.int32(1), jnp.bool_(False))
+        posterior, log_evidence = bayes(state, observation, environment, branches)
+        impossible = ~(log_evidence > -jnp.inf)
+        kept = jax.lax.cond(impossible, lambda: branches.predict(state), lambda: posterior)
+        info = FilterInfo(
+            ess=jnp.where(impossible, 0.0, size),
+            log_evidence=jnp.where(impossible, -jnp.inf, log_evidence),
+            attempts=jnp.int32(1),
+            recovered=impossible,
+        )
+        return kept, info
+
+    def belief(self, state: Float[Array, " states"], environment: Environment) -> CategoricalBelief:
+        return CategoricalBelief(state, _enumerable(environment))
+
+
+def _enumerable(environment: Environment) -> Enumerable:
+    if not isinstance(environment, Enumerable):
+        raise InputError(
+            f"The exact filter needs an Enumerable environment; {type(environment).__name__} does not list its "
+            "states. Implement states, index, initial_log_probs and successors, or use a particle filter."
+        )
+    return environment

@@ -1,0 +1,151 @@
+"""Neural Bayesian Filtering: Algorithm 1 of the paper.
+
+    x_1:n ~ p_θ                            generate particles from the embedding
+    x_i' ~ T(x_i, π),  w_i = H(x_i, x_i')[y]   simulate and weigh them
+    μ = Σ w_i f(x_i') / Σ w_i               estimate an expectation, if one is asked for
+    θ' = E_φ(x_1:n', w_1:n)                 embed the weighted set
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from nbf.beliefs.particles import ParticleBelief, effective_sample_size, normalize
+from nbf.contracts import (
+    Belief,
+    BeliefModel,
+    Embedding,
+    Enumerable,
+    Environment,
+    Filter,
+    FilterInfo,
+    InputError,
+    Observation,
+    Policy,
+    State,
+    StateSpace,
+)
+from nbf.filters.attempts import until_some_weight
+from nbf.spaces import Lattice
+
+
+class ModelBelief(Belief):
+    """p_θ: what a belief model makes of an embedding."""
+
+    model: BeliefModel
+    embedding: Embedding
+    space: StateSpace
+
+    def sample(self, key: Key[Array, ""], n: int) -> State:
+        return self.model.sample(key, self.embedding, n, self.space)
+
+    def log_prob(self, state: State) -> Float[Array, ""]:
+        one = jax.tree.map(lambda leaf: leaf[None], state)
+        return self.model.log_prob(self.embedding, one, self.space)[0]
+
+    def log_probs(self, states: State) -> Float[Array, " n"]:
+        """log p_θ of each state of a set."""
+        return self.model.log_prob(self.embedding, states, self.space)
+
+    def expectation(self, function: Callable[[State], Any]) -> Any:
+        if not isinstance(self.space, Lattice):
+            raise InputError(
+                f"The expectation over {self.space.signature} has no closed form: average over samples instead, or "
+                "use the filter's own estimate, NeuralBayesianFilter.estimate."
+            )
+        points = jnp.asarray(self.space.points())
+        probs = jax.nn.softmax(self.log_probs(points))
+        return jax.tree.map(lambda values: jnp.tensordot(probs, values, 1), jax.vmap(function)(points))
+
+
+class NeuralState(eqx.Module):
+    """The embedding, and the weighted particles it was made from (for the estimate; never reused)."""
+
+    embedding: Embedding
+    particles: ParticleBelief
+
+
+class NeuralBayesianFilter(Filter):
+    """Tracks the embedding of a belief with a trained model.
+
+    A particle that the model puts on an illegal state has weight zero. When all weights are zero,
+    particles are drawn from the model again, up to `max_attempts` times.
+    """
+
+    model: BeliefModel
+    num_particles: int = eqx.field(static=True)
+    max_attempts: int = eqx.field(static=True)
+    initial_samples: int = eqx.field(static=True)
+    """How many samples of p0 the first embedding is made of, where p0 cannot be listed."""
+
+    def __init__(
+        self, model: BeliefModel, num_particles: int, *, max_attempts: int = 5, initial_samples: int = 1024
+    ):
+        if num_particles < 1 or max_attempts < 1 or initial_samples < 1:
+            raise InputError(
+                "A neural filter needs num_particles, max_attempts and initial_samples of at least 1; "
+                f"got {num_particles}, {max_attempts} and {initial_samples}."
+            )
+        self.model = model.prepared()
+        self.num_particles, self.max_attempts, self.initial_samples = num_particles, max_attempts, initial_samples
+
+    def init(self, key: Key[Array, ""], environment: Environment) -> NeuralState:
+        self._check(environment)
+        embedding_key, particle_key = jax.random.split(key)
+        particles = jax.vmap(environment.init)(jax.random.split(particle_key, self.num_particles))
+        if isinstance(environment, Enumerable):
+            embedding = self.model.embed(environment.states(), environment.initial_log_probs())
+        else:
+            samples = jax.vmap(environment.init)(jax.random.split(embedding_key, self.initial_samples))
+            embedding = self.model.embed(samples, jnp.zeros(self.initial_samples))
+        return NeuralState(embedding, ParticleBelief(particles, self._even()))
+
+    def update(
+        self, key: Key[Array, ""], state: NeuralState, observation: Observation, environment: Environment, policy: Policy
+    ) -> tuple[NeuralState, FilterInfo]:
+        self._check(environment)
+
+        def propose(key: Key[Array, ""], attempt: Int[Array, ""]) -> tuple[State, Float[Array, " n"]]:
+            keys = jax.random.split(key, self.num_particles + 1)
+            states = self.model.sample(keys[0], state.embedding, self.num_particles, environment.space)
+            moved = jax.vmap(environment.transition, (0, 0, None))(keys[1:], states, policy)
+            legal = jax.vmap(environment.space.contains)(states)
+            if observation is None:
+                return moved, jnp.where(legal, 0.0, -jnp.inf)
+            likelihood = jax.vmap(environment.log_likelihood, (None, 0, 0))(observation, states, moved)
+            return moved, jnp.where(legal, likelihood, -jnp.inf)
+
+        particles, log_weights, attempts = until_some_weight(key, self.max_attempts, propose)
+        posterior, log_total = normalize(log_weights)
+        recovered = log_total == -jnp.inf
+        weights = jnp.where(recovered, self._even(), posterior)
+        info = FilterInfo(
+            effective_sample_size(log_weights), log_total - math.log(self.num_particles), attempts, recovered
+        )
+        embedding = self.model.embed(particles, weights)
+        return NeuralState(embedding, ParticleBelief(particles, weights)), info
+
+    def belief(self, state: NeuralState, environment: Environment) -> ModelBelief:
+        return ModelBelief(self.model, state.embedding, environment.space)
+
+    def estimate(self, state: NeuralState, function: Callable[[State], Any]) -> Any:
+        """Line 7 of Algorithm 1: the self-normalised estimate of E[f(x)] from the step's own particles."""
+        return state.particles.expectation(function)
+
+    def _even(self) -> Float[Array, " n"]:
+        return jnp.full(self.num_particles, -math.log(self.num_particles))
+
+    def _check(self, environment: Environment) -> None:
+        mine, theirs = self.model.space.signature, environment.space.signature
+        if mine != theirs:
+            raise InputError(
+                f"This model was trained for states of {mine}, the environment has states of {theirs}: "
+                "load a model that was trained for it, or train one."
+            )

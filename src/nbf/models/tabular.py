@@ -1,0 +1,36 @@
+"""The perfect model of the paper's theorem: a belief is embedded as its own table of probabilities."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from nbf import prng
+from nbf.contracts import BeliefModel, Embedding, State, StateSpace
+from nbf.models.set_encoder import mean_weights
+from nbf.spaces import Lattice
+
+
+class TabularModel(BeliefModel):
+    """θ[x] is the probability of cell x. Nothing to train; for small lattices and for tests of filters."""
+
+    space: Lattice
+
+    def embed(self, states: State, log_weights: Float[Array, " n"]) -> Embedding:
+        cells = jax.vmap(self.space.index)(states)
+        return jnp.zeros(self.space.size).at[cells].add(mean_weights(log_weights))
+
+    def sample(self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace) -> Int[Array, "n d"]:
+        return jnp.asarray(self.space.points())[prng.categoricals(key, embedding, n)]
+
+    def log_prob(self, embedding: Embedding, states: State, space: StateSpace) -> Float[Array, " n"]:
+        return jnp.log(embedding[jax.vmap(self.space.index)(states)])
+
+    def objective(
+        self, key: Key[Array, ""], embeddings: Float[Array, "b m"], states: State, space: StateSpace
+    ) -> Float[Array, "b n"]:
+        return jax.vmap(self.log_prob)(embeddings, states, space)
+
+    def prepared(self) -> TabularModel:
+        return self
