@@ -32,9 +32,9 @@ def track(particle_filter: ParticleFilter, keys, world: HiddenMarkov, observatio
             state, info = particle_filter.update(key, state, observation, world, policy)
             return state, (state, info)
 
-        first, *rest = jax.random.split(key, len(observations) + 1)
-        start = particle_filter.init(first, world)
-        return jax.lax.scan(step, start, (jnp.stack(rest), observations, policies))[1]
+        keys = jax.random.split(key, len(observations) + 1)
+        start = particle_filter.init(keys[0], world)
+        return jax.lax.scan(step, start, (keys[1:], observations, policies))[1]
 
     return jax.vmap(one)(keys)
 
@@ -81,7 +81,7 @@ def test_error_falls_as_the_root_of_n(key):
 
 
 @pytest.mark.parametrize(
-    ("resampler", "threshold"), [*((name, 1.0) for name in RESAMPLERS), ("systematic", 0.5), ("systematic", 0.0)]
+    ("resampler", "threshold"), [(name, 0.5 if name == "systematic" else 1.0) for name in RESAMPLERS]
 )
 def test_evidence_is_unbiased(resampler, threshold, key):
     """E[product of the steps' evidence] = p(y_1:T), at a size where any one estimate is poor."""
@@ -133,15 +133,15 @@ def test_the_state_is_the_weighted_set_before_resampling(key):
     np.testing.assert_allclose(probs, histogram(before, 3), **FLOAT)
 
 
-@pytest.mark.parametrize("threshold", [0.3, 0.5, 0.9])
+@pytest.mark.parametrize("threshold", [0.3, 0.7])
 def test_resampling_starts_below_the_threshold(threshold, key):
     """Everyone stays put (policy 1), so whether the set was resampled can be read off the next weights."""
     world = three_rooms()
-    particle_filter = ParticleFilter(20, threshold)
+    update = jax.jit(lambda state: ParticleFilter(20, threshold).update(key, state, None, world, jnp.asarray(1.0)))
     for heavy in (1, 4, 8, 12, 16, 19):
         weights = jnp.where(jnp.arange(20) < heavy, 0.0, -jnp.inf) - jnp.log(heavy)
         state = ParticleState(jnp.zeros((20, 1), jnp.int32), weights)
-        after, _ = particle_filter.update(key, state, None, world, jnp.asarray(1.0))
+        after, _ = update(state)
         resampled = heavy < threshold * 20
         expected = np.full(20, -np.log(20)) if resampled else weights
         np.testing.assert_allclose(after.log_weights, expected, **FLOAT)
@@ -191,23 +191,17 @@ def test_impossible_observations_leave_a_prediction(impossible, where, key):
 def test_redraws_happen_as_often_as_chance_says(key):
     """Each attempt fails with probability q = (1 - p)^n, so their number is geometric, cut at five."""
     p, n, repeats = 0.1, 8, 4000
-    _, info = run(ParticleFilter(n), key, trap_door(p), [1], [0.0], repeats=repeats)
+    states, info = run(ParticleFilter(n), key, trap_door(p), [1], [0.0], repeats=repeats)
     q = (1 - p) ** n
     share = np.array([np.mean(np.asarray(info.attempts)[:, 0] == k) for k in range(1, 6)])
     truth = np.array([(1 - q) * q**k for k in range(4)] + [q**4])
     np.testing.assert_array_less(np.abs(share - truth), monte_carlo(np.sqrt(truth * (1 - truth)), repeats))
-    lost = np.mean(info.recovered)
-    np.testing.assert_allclose(lost, q**5, rtol=0, atol=monte_carlo(np.sqrt(q**5 * (1 - q**5)), repeats))
-
-
-def test_a_redrawn_belief_is_the_posterior(key):
-    """After symbol 1 the agent is behind the door for certain, however many attempts it took to see."""
-    states, info = run(ParticleFilter(8), key, trap_door(0.1), [1], [0.0], repeats=500)
+    lost = np.asarray(info.recovered)[:, 0]
+    np.testing.assert_allclose(lost.mean(), q**5, rtol=0, atol=monte_carlo(np.sqrt(q**5 * (1 - q**5)), repeats))
+    # After symbol 1 the agent is behind the door for certain, however many attempts it took to see.
     behind = histogram(states, 3)[:, 0, 2]
-    found = ~np.asarray(info.recovered)[:, 0]
-    assert np.any(np.asarray(info.attempts)[found] > 2)
-    np.testing.assert_allclose(behind[found], np.ones(found.sum()), **FLOAT)
-    assert np.all(behind[~found] == 0)
+    np.testing.assert_allclose(behind[~lost], np.ones(np.sum(~lost)), **FLOAT)
+    assert np.all(behind[lost] == 0)
 
 
 @pytest.mark.parametrize("max_attempts", [1, 2])
@@ -217,7 +211,7 @@ def test_a_redraw_resamples_the_carried_set(max_attempts, key):
     world = trap_door(0.1)
     state = ParticleState(jnp.asarray([[0], [0], [1], [0]]), jnp.asarray([-jnp.inf, -jnp.inf, 0.0, -jnp.inf]))
     particle_filter = ParticleFilter(4, threshold=0.0, max_attempts=max_attempts)
-    after, info = particle_filter.update(key, state, jnp.asarray(NEVER), world, jnp.asarray(1.0))
+    after, info = jax.jit(particle_filter.update)(key, state, jnp.asarray(NEVER), world, jnp.asarray(1.0))
     assert bool(info.recovered)
     assert int(info.attempts) == max_attempts
     np.testing.assert_array_equal(after.states[:, 0], [0, 0, 1, 0] if max_attempts == 1 else [1, 1, 1, 1])

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from nbf import prng
-from nbf.contracts import Family, InputError, Stencil
+from nbf.contracts import Family, InputError, Observation, Stencil
 from nbf.spaces import Lattice
 
 
@@ -90,7 +90,7 @@ class Gridworld(Stencil):
         right = observation == self.symbol(state, next_state)
         return jnp.log(jnp.where(right, 1.0 - self.error, self.error / (self.num_symbols - 1)))
 
-    def check_observation(self, observation: Int[Array, ""]) -> None:
+    def check_observation(self, observation: Observation) -> None:
         value = np.asarray(observation)
         if value.shape != () or not np.issubdtype(value.dtype, np.integer):
             raise InputError(

@@ -47,6 +47,7 @@ def write_file(path: Path, leaves: Mapping[str, np.ndarray], metadata: Mapping[s
         raise InputError(f"Cannot write {path}: {error.strerror}. Choose a folder that can be written to.") from error
     try:
         save_file(dict(leaves), temporary, metadata=dict(metadata))
+        os.chmod(temporary, 0o644)  # a temporary file is private; a checkpoint is not
         os.replace(temporary, path)
     except BaseException as error:
         Path(temporary).unlink(missing_ok=True)

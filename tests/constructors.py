@@ -1,0 +1,93 @@
+"""One dictionary of named constructors for each kind of thing; a law in the tests runs over all entries.
+
+A new transform, decoder, encoder or filter adds its line here and is then held to every law.
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from nbf.environments.gridworld import GoalPolicy, Gridworld
+from nbf.filters.approximate import ApproxBeliefs
+from nbf.filters.exact import ExactFilter
+from nbf.filters.neural import NeuralBayesianFilter
+from nbf.filters.particle import ParticleFilter
+from nbf.models.belief_model import EnumeratedConfig, FlowConfig
+from nbf.models.coupling import AffineCoupling
+from nbf.models.tabular import TabularModel
+from nbf.spaces import Lattice
+
+EMBEDDING = 3
+
+
+def perturbed(tree, key, scale=0.3):
+    """Every parameter moved at random: fresh layers are the identity, of which all laws hold trivially."""
+    leaves, structure = jax.tree.flatten(tree)
+    keys = jax.random.split(key, len(leaves))
+    moved = [
+        leaf + scale * jax.random.normal(key, leaf.shape) if eqx.is_inexact_array(leaf) else leaf
+        for leaf, key in zip(leaves, keys, strict=True)
+    ]
+    return structure.unflatten(moved)
+
+
+TRANSFORMS = {
+    "affine coupling": lambda key, dimension: AffineCoupling(
+        key, dimension, EMBEDDING, layers=3, width=8, depth=2
+    ),
+}
+"""(key, dimension) -> a fresh transform of unbounded vectors, conditioned on `EMBEDDING` numbers."""
+
+FLOW = {
+    "embedding": EMBEDDING, "encoder_width": 8, "encoder_depth": 2, "noise_width": 8, "noise_depth": 1,
+    "flow_width": 8, "flow_depth": 2, "flow_layers": 3, "quadrature": 24,
+}  # fmt: skip
+SOFTMAX = {"embedding": EMBEDDING, "encoder_width": 8, "encoder_depth": 2, "decoder_width": 8, "decoder_depth": 1}
+
+CONFIGS = {
+    "dequantized flow": lambda shape: FlowConfig(shape, **FLOW),
+    "enumerated": lambda shape: EnumeratedConfig(shape, **SOFTMAX),
+}
+"""shape -> the config of a small model."""
+
+
+def _model(name):
+    def build(key, shape):
+        build_key, move_key = jax.random.split(key)
+        return perturbed(CONFIGS[name](shape).build(build_key), move_key)
+
+    return build
+
+
+def _tabular(key, shape):
+    return TabularModel(Lattice(shape))
+
+
+MODELS = {**{name: _model(name) for name in CONFIGS}, "tabular": _tabular}
+"""(key, shape) -> a belief model whose parameters are all random."""
+
+
+def an_embedding(model, key):
+    """An embedding of the kind that the model makes: of a random weighted set of all of its cells."""
+    points = jnp.asarray(model.space.points())
+    return model.embed(points, jax.random.normal(key, points.shape[:1]))
+
+
+def small_grid(*, error=0.3, temperature=1.0) -> tuple[Gridworld, GoalPolicy]:
+    """3 x 3 with an obstacle in the middle of an edge: small enough to list every trajectory."""
+    legal = jnp.ones(9, bool).at[1].set(False)
+    environment = Gridworld(Lattice((3, 3), legal), jnp.asarray(error))
+    return environment, GoalPolicy(jnp.asarray([2, 0]), jnp.asarray(temperature))
+
+
+FILTERS = {
+    "exact": ExactFilter,
+    "particle": lambda: ParticleFilter(16),
+    "neural, tabular": lambda: NeuralBayesianFilter(TabularModel(Lattice((3, 3))), 16),
+    "neural, flow": lambda: NeuralBayesianFilter(MODELS["dequantized flow"](jax.random.key(1), (3, 3)), 16),
+    "neural, enumerated": lambda: NeuralBayesianFilter(MODELS["enumerated"](jax.random.key(2), (3, 3)), 16),
+    "approx": lambda: ApproxBeliefs(TabularModel(Lattice((3, 3))), 16),
+}
+"""() -> a filter for `small_grid`."""
