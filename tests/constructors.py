@@ -8,6 +8,7 @@ from __future__ import annotations
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from nbf.environments.gridworld import GoalPolicy, Gridworld
 from nbf.filters.approximate import ApproxBeliefs
@@ -22,15 +23,19 @@ from nbf.spaces import Lattice
 EMBEDDING = 3
 
 
-def perturbed(tree, key, scale=0.3):
-    """Every parameter moved at random: fresh layers are the identity, of which all laws hold trivially."""
-    leaves, structure = jax.tree.flatten(tree)
-    keys = jax.random.split(key, len(leaves))
-    moved = [
-        leaf + scale * jax.random.normal(key, leaf.shape) if eqx.is_inexact_array(leaf) else leaf
-        for leaf, key in zip(leaves, keys, strict=True)
-    ]
-    return structure.unflatten(moved)
+def with_random_parameters(build, key, scale=0.4):
+    """What `build(key)` makes, with every parameter drawn anew.
+
+    Fresh layers start as the identity, of which all laws hold trivially. Only the shapes are built, and
+    the numbers are NumPy's: compiling a model's own initialisation takes longer than any law.
+    """
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+
+    def draw(leaf):
+        random = isinstance(leaf, jax.ShapeDtypeStruct) and jnp.issubdtype(leaf.dtype, jnp.floating)
+        return jnp.asarray(scale * rng.normal(size=leaf.shape), leaf.dtype) if random else leaf
+
+    return jax.tree.map(draw, eqx.filter_eval_shape(build, key))
 
 
 TRANSFORMS = {
@@ -54,11 +59,7 @@ CONFIGS = {
 
 
 def _model(name):
-    def build(key, shape):
-        build_key, move_key = jax.random.split(key)
-        return perturbed(CONFIGS[name](shape).build(build_key), move_key)
-
-    return build
+    return lambda key, shape: with_random_parameters(CONFIGS[name](shape).build, key)
 
 
 def _tabular(key, shape):

@@ -169,7 +169,7 @@ def test_the_start_is_uniform_on_the_free_cells(name, key):
     assert_frequencies(np.bincount(starts, minlength=environment.space.size), uniform, detects=0.04)
 
 
-@pytest.mark.parametrize("name", ["8-2D diffuse", "5-3D warm", "6-1D"])
+@pytest.mark.parametrize("name", ["8-2D diffuse", "5-3D warm"])
 def test_a_thousand_grids_by_one_vmap(name, key):
     """Different grids and goals; nobody enters a wall or leaves the grid; moves are of one step at most."""
     family = FAMILIES[name]
@@ -193,9 +193,8 @@ def test_a_thousand_grids_by_one_vmap(name, key):
     assert set(np.unique(observations)) == set(range(2 * family.dimension + 1))
     goals = np.ravel_multi_index(tuple(np.asarray(policies.goal).T), shape)
     assert np.all(legal[np.arange(1000), goals])
-    if family.dimension > 1:
-        assert len(np.unique(legal, axis=0)) > 30
-        assert len(np.unique(goals)) > 30
+    assert len(np.unique(legal, axis=0)) > 30
+    assert len(np.unique(goals)) > 30
 
 
 def cubes(size, dimension, width):
@@ -274,8 +273,9 @@ def test_environment_and_policy_are_arguments_not_constants(key):
     assert traces == 1
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize("name", ["5-2D-fixed", "8-2D-random", "5-3D-random", "8-3D-fixed"])
 def test_the_papers_configurations(name, key):
+    assert name in CONFIGURATIONS
     size, dimension, kind = int(name[0]), int(name[2]), name.split("-")[2]
     family = gridworld_family(size, dimension, key=key if kind == "fixed" else None)
     keys = jax.random.split(key, 64)

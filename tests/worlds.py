@@ -28,17 +28,17 @@ class HiddenMarkov(Enumerable):
     symbols: Float[Array, "k k y"]
     """H[x, x', y]. Rows need not sum to one: a world may be wrong on purpose."""
 
-    def init(self, key: Key[Array, ""]) -> Int[Array, "1"]:
+    def init(self, key: Key[Array, ""]) -> Int[Array, " 1"]:
         return prng.categorical(key, self.start)[None]
 
-    def transition(self, key: Key[Array, ""], state: Int[Array, "1"], policy: Float[Array, ""]) -> Int[Array, "1"]:
+    def transition(self, key: Key[Array, ""], state: Int[Array, " 1"], policy: Float[Array, ""]) -> Int[Array, " 1"]:
         return prng.categorical(key, self._row(state, policy))[None]
 
-    def observe(self, key: Key[Array, ""], state: Int[Array, "1"], next_state: Int[Array, "1"]) -> Int[Array, ""]:
+    def observe(self, key: Key[Array, ""], state: Int[Array, " 1"], next_state: Int[Array, " 1"]) -> Int[Array, ""]:
         return prng.categorical(key, self.symbols[state[0], next_state[0]])
 
     def log_likelihood(
-        self, observation: Int[Array, ""], state: Int[Array, "1"], next_state: Int[Array, "1"]
+        self, observation: Int[Array, ""], state: Int[Array, " 1"], next_state: Int[Array, " 1"]
     ) -> Float[Array, ""]:
         return jnp.log(self.symbols[state[0], next_state[0], observation])
 
@@ -49,18 +49,18 @@ class HiddenMarkov(Enumerable):
     def states(self) -> Int[Array, "k 1"]:
         return jnp.asarray(self.space.points())
 
-    def index(self, state: Int[Array, "1"]) -> Int[Array, ""]:
+    def index(self, state: Int[Array, " 1"]) -> Int[Array, ""]:
         return state[0]
 
     def initial_log_probs(self) -> Float[Array, " k"]:
         return jnp.log(self.start)
 
     def successors(
-        self, state: Int[Array, "1"], policy: Float[Array, ""]
+        self, state: Int[Array, " 1"], policy: Float[Array, ""]
     ) -> tuple[Int[Array, "k 1"], Float[Array, " k"]]:
         return self.states(), jnp.log(self._row(state, policy))
 
-    def _row(self, state: Int[Array, "1"], policy: Float[Array, ""]) -> Float[Array, " k"]:
+    def _row(self, state: Int[Array, " 1"], policy: Float[Array, ""]) -> Float[Array, " k"]:
         stay = jnp.arange(self.start.shape[0]) == state[0]
         return policy * stay + (1.0 - policy) * self.moves[state[0]]
 

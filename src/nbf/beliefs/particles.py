@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, Key, PyTree
 
 from nbf.beliefs import resampling
@@ -48,7 +49,7 @@ class ParticleBelief(Belief):
                 f"A particle belief needs states and log weights of the same length n >= 1; "
                 f"got {n} log weights and states of shapes {shapes}."
             )
-        if isinstance(self.log_weights, jax.core.Tracer):
+        if isinstance(self.log_weights, Tracer):
             return
         weights = np.asarray(self.log_weights)
         if not np.any(np.isfinite(weights)) or np.any(np.isnan(weights)):

@@ -1,15 +1,18 @@
 """The demo, and the paper's Figure "gridworld-example": what each filter believes in one 8 x 8 grid.
 
-One episode is looked at step by step; the same filters also run on a few dozen other episodes, so
-that the table is not one episode's luck. Everything is one compiled function of a key, called on a
-batch of episodes: the episode that is shown is the first of them.
+All filters run on a few dozen episodes, so that the table is not one episode's luck. The one of them
+that is shown is the one in which the agent goes furthest: there is most to see, and how well any
+filter does has no part in the choice.
+
+Most of the demo's minute is compilation, so all filters and episodes are tracked by one compiled
+function, and all beliefs of the neural filters are decoded by another.
 """
 
 from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +20,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
 from nbf.beliefs.sources import rollout
@@ -25,9 +28,9 @@ from nbf.config import GridworldConfig
 from nbf.contracts import BeliefModel, Filter, FilterState, InputError, Policy
 from nbf.environments.gridworld import Gridworld
 from nbf.evaluation.divergence import jensen_shannon, state_probabilities
-from nbf.evaluation.evaluate import episodes, mean_and_error
+from nbf.evaluation.evaluate import mean_and_error
 from nbf.experiments.gridworld import Contender, Counter, EvaluationConfig, contenders, family_of
-from nbf.filters.neural import ModelBelief, NeuralState
+from nbf.filters.neural import ModelBelief, NeuralBayesianFilter, NeuralState
 from nbf.filters.run import run
 from nbf.report.plots import Episode
 from nbf.report.tables import label
@@ -37,7 +40,9 @@ GRID = GridworldConfig.parse("8-2D-random")
 """What the shipped model was trained for."""
 PARTICLE_FILTERS = (32, 128, 512)
 BATCH = 16
-"""Episodes in one compiled call: their model beliefs fit in the cache while they are scored."""
+"""Episodes whose beliefs are decoded at once: few enough for the flow's quadrature to stay in the cache."""
+RUNS_ONCE = {"xla_backend_optimization_level": 0}
+"""For a function that runs once: 10 seconds to compile instead of 25, and still one to run."""
 MOST_STEPS, MOST_PARTICLES = 200, 4096
 TIMED_UPDATES = 300
 
@@ -52,7 +57,7 @@ class DemoConfig:
     particles: tuple[int, ...] = (16, 32)
     """Particle counts of the neural filters."""
     episodes: int = 64
-    """Episodes behind the means; the first one is the one that is shown."""
+    """Episodes behind the means, the one that is shown among them."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.steps <= MOST_STEPS:
@@ -82,7 +87,7 @@ class Row:
     calls: int
     """Simulator calls per update."""
     microseconds: float
-    """Median time of one compiled update in this process, the call itself included."""
+    """Median time of one `step` in this process, the call from Python included."""
 
 
 @dataclass(frozen=True)
@@ -95,148 +100,157 @@ class Demo:
     """The shown episode as seen by the exact, the smallest particle and the first neural filter."""
 
 
-class Scores(eqx.Module):
-    """One episode and what every filter made of it; the axes are filters, then steps 0..T."""
+class Tracks(eqx.Module):
+    """One episode and what every filter carried through it. Steps run from 0, before any observation."""
 
     environment: Gridworld
     policy: Policy
-    path: Array
-    observations: Array
+    path: Int[Array, "steps d"]
+    observations: Int[Array, " moves"]
+    starts: list[FilterState]
+    """For each filter."""
+    looks: list[Float[Array, "steps k"]]
+    """For each filter: the probabilities of the cells or, for a neural filter, the embedding."""
+    ess: list[Float[Array, " moves"]]
+    """For each filter."""
+
+
+class Scores(eqx.Module):
+    """The beliefs of every filter in one episode, and their divergence from those of the first."""
+
     probs: Float[Array, "filters steps cells"]
     js: Float[Array, "filters steps"]
-    ess: Float[Array, "filters moves"]
 
 
-def competitors(model: BeliefModel, particles: Sequence[int]) -> list[Contender]:
-    """Exact, the particle filters, the neural filters, in the order of the table."""
-    settings = EvaluationConfig(particle_filters=PARTICLE_FILTERS, neural_filters=tuple(particles))
+def competitors(model: BeliefModel, particle: Sequence[int], neural: Sequence[int]) -> list[Contender]:
+    """Exact, particle filters and neural filters of these sizes, in the order of the table."""
+    settings = EvaluationConfig(particle_filters=tuple(particle), neural_filters=tuple(neural))
     rows = contenders(GRID, "faithful", model, settings)
     return [row for name in ("exact", "pf", "nbf") for row in rows if row.name == name]
 
 
 def demonstrate(config: DemoConfig, bar: Counter) -> Demo:
     """Run the filters on the demo's episodes, score them and time their updates."""
-    model = shipped_model(GRID.name)
-    rows = competitors(model, config.particles)
-    scores = _score(rows, config, bar)
-    first = jax.tree.map(lambda leaf: leaf[0], scores)
+    rows = competitors(shipped_model(GRID.name), PARTICLE_FILTERS, config.particles)
+    tracks = tracked(rows, config, bar)
+    scores = scored(rows, tracks, bar)
+    shown = furthest(np.asarray(tracks.path))
+    track, key = _pick(tracks, shown), prng.stream(config.seed, "demo", "timing")
     speeds = []
-    for row in rows:
-        bar.describe(f"timing {row.label}")
-        key = prng.stream(config.seed, "demo", "timing", row.label)
-        speeds.append(update_microseconds(row.filter, key, first.observations, first.environment, first.policy))
-    table = tuple(_row(row, scores, place, speed) for place, (row, speed) in enumerate(zip(rows, speeds, strict=True)))
-    return Demo(config, table, _episode(rows, first))
+    for row, start in zip(rows, track.starts, strict=True):
+        bar.describe(f"timing one update: {label(row.name, row.arm, row.particles)}")
+        speeds.append(update_microseconds(row.filter, start, track, key))
+    table = tuple(_row(row, tracks, scores, (shown, place), speeds[place]) for place, row in enumerate(rows))
+    return Demo(config, table, _episode(rows, track, _pick(scores, shown)))
 
 
 def example_episode(config: DemoConfig, bar: Counter) -> Episode:
-    """The demo's episode without its table, for the documentation."""
-    rows = competitors(shipped_model(GRID.name), config.particles)
-    scores = _score(rows, config, bar)
-    return _episode(rows, jax.tree.map(lambda leaf: leaf[0], scores))
+    """The episode that the demo shows, without its table: the figure of the documentation."""
+    rows = competitors(shipped_model(GRID.name), PARTICLE_FILTERS[:1], config.particles[:1])
+    tracks = tracked(rows, config, bar)
+    shown = furthest(np.asarray(tracks.path))
+    alone = jax.tree.map(lambda leaf: leaf[shown : shown + 1], tracks)
+    return _episode(rows, _pick(alone, 0), _pick(scored(rows, alone, bar), 0))
 
 
-def _score(rows: Sequence[Contender], config: DemoConfig, bar: Counter) -> Scores:
-    bar.describe(f"{len(rows)} filters on {config.episodes} episodes")
-    one = functools.partial(episode_scores, rows, config.steps)
-    key = prng.stream(config.seed, "demo", "episodes")
-    return episodes(one, key, config.episodes, batch=min(BATCH, config.episodes), advance=bar.advance)
+def furthest(paths: Int[np.ndarray, "episodes steps d"]) -> int:
+    """The episode with most moves, the first of several."""
+    return int(np.argmax(np.abs(np.diff(paths, axis=1)).sum(axis=(1, 2))))
 
 
-def episode_scores(rows: Sequence[Contender], steps: int, key: Key[Array, ""]) -> Scores:
-    """One random grid, goal and episode, with every filter's beliefs scored against the first row's."""
+def tracked(rows: Sequence[Contender], config: DemoConfig, bar: Counter) -> Tracks:
+    """Every filter on every episode; here and in `scored` the first axis of every array is the episodes."""
+    bar.describe(f"compiling and running {len(rows)} filters on {config.episodes} episodes")
+    keys = jax.random.split(prng.stream(config.seed, "demo", "episodes"), config.episodes)
+    one = functools.partial(track_episode, rows, config.steps)
+    return jax.tree.map(np.asarray, jax.jit(jax.vmap(one), compiler_options=RUNS_ONCE)(keys))
+
+
+def scored(rows: Sequence[Contender], tracks: Tracks, bar: Counter) -> Scores:
+    """The beliefs of every filter, compared with the exact ones."""
+    bar.describe("comparing their beliefs with the exact ones")
+    one = functools.partial(score_episode, rows)
+    batch = min(BATCH, len(tracks.path))
+    return jax.tree.map(np.asarray, jax.jit(functools.partial(jax.lax.map, one, batch_size=batch))(tracks))
+
+
+def track_episode(rows: Sequence[Contender], steps: int, key: Key[Array, ""]) -> Tracks:
+    """A random grid and goal, an episode in it, and every filter on what was observed."""
     instance_key, episode_key, filter_key = jax.random.split(key, 3)
     environment, policy = family_of(GRID, 0).sample(instance_key)
     assert isinstance(environment, Gridworld)
     path, observations = rollout(episode_key, environment, policy, steps)
-    looks, ess = [], []
+    starts, looks, ess = [], [], []
     for row in rows:
         look = functools.partial(_look, row.filter, environment)
-        start = look(row.filter.init(jax.random.split(filter_key)[0], environment))  # as `run` itself starts
+        start = row.filter.init(jax.random.split(filter_key)[0], environment)  # as `run` itself starts
         rest, info = run(row.filter, filter_key, observations, environment, policy, look=look)
-        looks.append(jnp.concatenate([start[None], rest]))
+        starts.append(start)
+        looks.append(jnp.concatenate([look(start)[None], rest]))
         ess.append(info.ess)
-    neural = [place for place, row in enumerate(rows) if row.name == "nbf"]
-    decoded = _decode(rows[neural[0]].filter, jnp.stack([looks[place] for place in neural], axis=1), environment)
-    for place, probs in zip(neural, jnp.moveaxis(decoded, 1, 0), strict=True):
-        looks[place] = probs / jnp.sum(probs, axis=-1, keepdims=True)
-    probs = jnp.stack(looks)
-    js = jax.vmap(jax.vmap(jensen_shannon), (None, 0))(probs[0], probs)
-    return Scores(environment, policy, path, observations, probs, js, jnp.stack(ess))
+    return Tracks(environment, policy, path, observations, starts, looks, ess)
 
 
-def _look(filter: Filter, environment: Gridworld, state: FilterState) -> Array:
-    """Probabilities of the cells, except for a neural filter, whose embeddings are decoded later."""
+def _look(filter: Filter, environment: Gridworld, state: FilterState) -> Float[Array, " k"]:
     if isinstance(state, NeuralState):
         return state.embedding
     return state_probabilities(filter.belief(state, environment), environment)
 
 
-def _decode(
-    filter: Any, embeddings: Float[Array, "steps filters m"], environment: Gridworld
-) -> Float[Array, "steps filters cells"]:
-    """All neural filters at once and one step after the other: the flow is compiled once, and its
-    quadrature, the costly part of the demo, stays in the cache."""
+def score_episode(rows: Sequence[Contender], tracks: Tracks) -> Scores:
+    """Decode the neural filters' embeddings, all at once so that the flow is compiled once, and one
+    step after the other so that its quadrature stays in the cache; then compare."""
+    environment = tracks.environment
+    neural = [place for place, row in enumerate(rows) if isinstance(row.filter, NeuralBayesianFilter)]
+    model = rows[neural[0]].filter.model  # pyright: ignore[reportAttributeAccessIssue]
 
     def decode(embedding: Float[Array, " m"]) -> Float[Array, " cells"]:
-        return state_probabilities(ModelBelief(filter.model, embedding, environment.space), environment)
+        probs = state_probabilities(ModelBelief(model, embedding, environment.space), environment)
+        return probs / jnp.sum(probs)
 
-    return jax.lax.map(jax.vmap(decode), embeddings)
+    embeddings = jnp.stack([tracks.looks[place] for place in neural], axis=1)
+    decoded = jnp.moveaxis(jax.lax.map(jax.vmap(decode), embeddings), 1, 0)
+    probs = jnp.stack([decoded[neural.index(i)] if i in neural else look for i, look in enumerate(tracks.looks)])
+    return Scores(probs, jax.vmap(jax.vmap(jensen_shannon), (None, 0))(probs[0], probs))
 
 
-def update_microseconds(
-    filter: Filter, key: Key[Array, ""], observations: Any, environment: Gridworld, policy: Policy
-) -> float:
-    """The median time of one update, by the clock on the wall, after one that compiles.
-
-    Environment and policy are arguments of the compiled function, as they may change at every step;
-    so is each leaf of the state. The model is not: it stays the same for the life of a filter.
-    """
-    start_key, step_key = jax.random.split(key)
-    state = jax.jit(filter.init)(start_key, environment)
-    keys = list(jax.random.split(step_key, TIMED_UPDATES + 1))
-    symbols = [jnp.asarray(symbol) for symbol in np.resize(observations, len(keys))]
-    update = _flat(filter.update, (state, environment, policy))
-    leaves, *surroundings = (jax.tree.leaves(jax.device_put(tree)) for tree in (state, environment, policy))
-    times = []
+def update_microseconds(filter: Filter, start: FilterState, tracks: Tracks, key: Key[Array, ""]) -> float:
+    """The median time of `filter.step` on one episode, over and over, by the clock on the wall."""
+    keys = list(jax.random.split(key, TIMED_UPDATES + 1))
+    symbols = np.resize(tracks.observations, len(keys)).tolist()
+    state, environment, policy = jax.device_put((start, tracks.environment, tracks.policy))
+    step, times = filter.step, []
     for key, symbol in zip(keys, symbols, strict=True):
         begin = time.perf_counter()
-        leaves = jax.block_until_ready(update(key, symbol, leaves, *surroundings))
+        state, _ = jax.block_until_ready(step(key, state, symbol, environment, policy))
         times.append(time.perf_counter() - begin)
-    return 1e6 * float(np.median(times[1:]))
+    return 1e6 * float(np.median(times[1:]))  # the first call compiles
 
 
-def _flat(update: Callable[..., Any], trees: tuple[Any, Any, Any]) -> Callable[..., list[Array]]:
-    """An update as a compiled function of lists of leaves: a nested state would cost more than the update."""
-    structures = [jax.tree.structure(tree) for tree in trees]
-
-    def flat(key: Key[Array, ""], observation: Array, *leaves: list[Array]) -> list[Array]:
-        state, environment, policy = (jax.tree.unflatten(*pair) for pair in zip(structures, leaves, strict=True))
-        return jax.tree.leaves(update(key, state, observation, environment, policy)[0])
-
-    return jax.jit(flat)
+def _pick(batch: Any, episode: int) -> Any:
+    return jax.tree.map(lambda leaf: leaf[episode], batch)
 
 
-def _row(row: Contender, scores: Scores, place: int, microseconds: float) -> Row:
+def _row(row: Contender, tracks: Tracks, scores: Scores, at: tuple[int, int], microseconds: float) -> Row:
+    shown, place = at
     js = scores.js[:, place, 1:].mean(axis=-1)  # before the first observation there is nothing to filter
     mean, error = mean_and_error(np.asarray(js))
-    ess = None if row.name == "exact" else float(scores.ess[:, place].mean())
-    return Row(
-        label(row.name, row.arm, row.particles), float(js[0]), float(mean), float(error), ess, row.calls, microseconds
-    )
+    ess = None if row.name == "exact" else float(tracks.ess[place].mean())
+    name = label(row.name, row.arm, row.particles)
+    return Row(name, float(js[shown]), float(mean), float(error), ess, row.calls, microseconds)
 
 
-def _episode(rows: Sequence[Contender], scores: Scores) -> Episode:
+def _episode(rows: Sequence[Contender], tracks: Tracks, scores: Scores) -> Episode:
     """The three filters that fit side by side."""
     shown = [next(place for place, row in enumerate(rows) if row.name == name) for name in ("exact", "pf", "nbf")]
     names = {place: label(rows[place].name, rows[place].arm, rows[place].particles) for place in shown}
-    legal = scores.environment.space.legal
+    legal = tracks.environment.space.legal
     assert legal is not None
     return Episode(
         walls=~np.asarray(legal).reshape(GRID.shape),
-        goal=np.asarray(scores.policy.goal),
-        path=np.asarray(scores.path),
-        symbols=np.asarray(scores.observations),
+        goal=np.asarray(tracks.policy.goal),
+        path=np.asarray(tracks.path),
+        symbols=np.asarray(tracks.observations),
         beliefs={name: np.asarray(scores.probs[place]).reshape(-1, *GRID.shape) for place, name in names.items()},
         js={name: np.asarray(scores.js[place]) for place, name in names.items() if place != shown[0]},
     )

@@ -61,7 +61,12 @@ class ParticleFilter(Filter):
         return ParticleState(states, self._even())
 
     def update(
-        self, key: Key[Array, ""], state: ParticleState, observation: Observation, environment: Environment, policy: Policy
+        self,
+        key: Key[Array, ""],
+        state: ParticleState,
+        observation: Observation,
+        environment: Environment,
+        policy: Policy,
     ) -> tuple[ParticleState, FilterInfo]:
         def propose(key: Key[Array, ""], attempt: Int[Array, ""]):
             # One split for everything: chained splits cost more than the particles do.

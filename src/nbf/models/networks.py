@@ -10,7 +10,8 @@ from __future__ import annotations
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+import numpy as np
+from jaxtyping import Array, Float, Key, Shaped
 
 
 class Perceptron(eqx.Module):
@@ -48,6 +49,8 @@ class Perceptron(eqx.Module):
         return hidden.reshape(-1, *first.shape[1:])
 
 
-def columns(features: Float[Array, " width"], like: Float[Array, "width *batch"]) -> Float[Array, "width *ones"]:
+def columns(
+    features: Shaped[Array, " width"] | Shaped[np.ndarray, " width"], like: Float[Array, "width *batch"]
+) -> Shaped[Array, "width *ones"] | Shaped[np.ndarray, "width *ones"]:
     """Features with axes of length 1 appended, so that they broadcast over the examples of `like`."""
     return features.reshape(features.shape + (1,) * (like.ndim - features.ndim))
