@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from agreement import assert_frequencies
-from constructors import EMBEDDING, MODELS, an_embedding
+from constructors import FLOW, MODELS, SOFTMAX, an_embedding
 from tolerances import FLOAT, monte_carlo
 
 from nbf import prng
@@ -135,9 +135,7 @@ def test_a_cell_is_the_density_integrated_over_its_cube(shape, key):
 
 def test_a_fresh_flow_is_uniform(key):
     """Its layers start as the identity and its base is uniform on the box."""
-    config = FlowConfig((3, 4), EMBEDDING, encoder_width=4, encoder_depth=1, noise_width=4, noise_depth=1,
-                        flow_width=4, flow_depth=1, flow_layers=2)  # fmt: skip
-    model = eqx.filter_jit(config.build)(key)
+    model = eqx.filter_jit(FlowConfig((3, 4), **FLOW).build)(key)
     probs = log_probs(model, jnp.asarray([1.0, -2.0, 0.5]), model.space)
     np.testing.assert_allclose(probs, np.full(12, -np.log(12)), **FLOAT)
 
@@ -175,7 +173,7 @@ def test_the_bound_is_below_the_importance_sampled_likelihood(ratios):
     assert np.all(gap < 2.0 * values.var(axis=1))
 
 
-@pytest.mark.parametrize("size", [1.0, 10.0, 100.0, 1000.0])
+@pytest.mark.parametrize("size", [1.0, 10.0, 100.0])
 def test_the_bound_has_finite_gradients_at_extremes(size):
     """At the edges and corners of the box, with noise at the end of its range, for embeddings of any size."""
     model = model_of("dequantized flow", (3, 4))
@@ -238,10 +236,10 @@ def test_illegal_cells_have_no_mass(walls, key):
 
 def boundaries(probs):
     """Uniform numbers at, just below and just above every place where the answer of an inverse CDF changes."""
-    steps = np.asarray(jax.jit(jnp.cumsum)(probs))
-    edges = np.concatenate([steps, steps / steps[-1]]).astype(np.float32)
-    near = np.concatenate([np.nextafter(edges, np.float32(0)), edges, np.nextafter(edges, np.float32(2))])
-    return np.unique(near[(near >= 0) & (near < 1)])
+    steps = np.cumsum(probs, dtype=np.float64)
+    # JAX's uniform numbers are multiples of 2^-23.
+    near = np.floor(steps / steps[-1] * 2**23)[:, None] + np.arange(-3, 4)
+    return np.unique(near[(near >= 0) & (near < 2**23)] / 2**23).astype(np.float32)
 
 
 def test_what_has_probability_zero_is_never_drawn(key, monkeypatch):
@@ -294,21 +292,21 @@ def test_an_expectation_over_a_space_that_cannot_be_listed_is_refused(key):
 @pytest.mark.parametrize(
     "config",
     [
-        FlowConfig((3, 3), embedding=0),
-        FlowConfig((3, 3), flow_layers=0),
-        FlowConfig((3, 3), quadrature=0),
-        FlowConfig((3, 3), flow_width=0),
-        FlowConfig((3, 3), encoder_width=0),
-        FlowConfig((3, 3), noise_width=-1),
-        FlowConfig((3, 3), flow_depth=-1),
-        FlowConfig((0, 3)),
-        FlowConfig(()),
-        EnumeratedConfig((3, 3), embedding=0),
-        EnumeratedConfig((3, 3), decoder_width=0),
-        EnumeratedConfig((3, -3)),
+        FlowConfig((3, 3), **FLOW | {"embedding": 0}),
+        FlowConfig((3, 3), **FLOW | {"flow_layers": 0}),
+        FlowConfig((3, 3), **FLOW | {"quadrature": 0}),
+        FlowConfig((3, 3), **FLOW | {"flow_width": 0}),
+        FlowConfig((3, 3), **FLOW | {"encoder_width": 0}),
+        FlowConfig((3, 3), **FLOW | {"noise_width": -1}),
+        FlowConfig((3, 3), **FLOW | {"flow_depth": -1}),
+        FlowConfig((0, 3), **FLOW),
+        FlowConfig((), **FLOW),
+        EnumeratedConfig((3, 3), **SOFTMAX | {"embedding": 0}),
+        EnumeratedConfig((3, 3), **SOFTMAX | {"decoder_width": 0}),
+        EnumeratedConfig((3, -3), **SOFTMAX),
     ],
-    ids=str,
+    ids=lambda config: ",".join(f"{name}={value}" for name, value in vars(config).items() if not value or value == -1),
 )
 def test_a_model_without_any_size_is_refused(config, key):
     with pytest.raises(InputError, match="at least"):
-        config.build(key)
+        eqx.filter_eval_shape(config.build, key)

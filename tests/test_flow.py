@@ -72,7 +72,7 @@ def test_log_determinant_is_that_of_the_jacobian(name, dimension, key):
 
 
 @each_transform
-@each_dimension
+@pytest.mark.parametrize("dimension", [1, 3])
 def test_starts_as_the_identity(name, dimension, key):
     flow = jax.jit(TRANSFORMS[name], static_argnums=1)(key, dimension)
     points, embeddings = inputs(key, dimension)
@@ -106,7 +106,7 @@ def test_coordinates_depend_on_each_other(name, dimension, key):
 
 
 @each_transform
-@each_dimension
+@pytest.mark.parametrize("dimension", [1, 3])
 def test_a_shared_context_is_the_same_as_one_for_each_point(name, dimension, key):
     """One belief's embedding, projected once, against the same embedding given with every point."""
     flow = transform(name, dimension)
@@ -132,11 +132,10 @@ def test_more_axes_are_more_examples(name, key):
 
 
 @each_transform
-@pytest.mark.parametrize("dimension", [1, 3])
-def test_gradients_are_finite_at_extreme_inputs(name, dimension, key):
+def test_gradients_are_finite_at_extreme_inputs(name, key):
     """At the largest logits that a box has (±14), far beyond them, and for embeddings of any size."""
-    flow = transform(name, dimension)
-    points, embeddings = inputs(key, dimension)
+    flow = transform(name, 3)
+    points, embeddings = inputs(key, 3)
 
     @eqx.filter_jit
     @eqx.filter_value_and_grad

@@ -24,15 +24,14 @@ NEVER, ALWAYS_NAN, ALWAYS_INFINITE = 2, 3, 4
 
 @eqx.filter_jit
 def track(particle_filter: ParticleFilter, keys, world: HiddenMarkov, observations, policies):
-    """Filter a sequence once per key: the states and infos of all steps, [key, step, ...]."""
+    """Filter a sequence once per row of keys: the states and infos of all steps, [row, step, ...]."""
 
-    def one(key):
+    def one(keys):
         def step(state, inputs):
             key, observation, policy = inputs
             state, info = particle_filter.update(key, state, observation, world, policy)
             return state, (state, info)
 
-        keys = jax.random.split(key, len(observations) + 1)
         start = particle_filter.init(keys[0], world)
         return jax.lax.scan(step, start, (keys[1:], observations, policies))[1]
 
@@ -41,7 +40,8 @@ def track(particle_filter: ParticleFilter, keys, world: HiddenMarkov, observatio
 
 def run(particle_filter, key, world, observations, policies, *, repeats):
     observations, policies = jnp.asarray(observations, jnp.int32), jnp.asarray(policies, jnp.float32)
-    return track(particle_filter, jax.random.split(key, repeats), world, observations, policies)
+    keys = jax.random.split(key, (repeats, len(observations) + 1))
+    return track(particle_filter, keys, world, observations, policies)
 
 
 def histogram(states: ParticleState, k: int) -> np.ndarray:

@@ -34,7 +34,7 @@ _HOMES = {
     "nbf.training.fit": ("FitConfig", "fit"),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-__all__ = sorted(_HOME_OF)
+__all__ = sorted(_HOME_OF)  # pyright: ignore[reportUnsupportedDunderAll]
 
 if not TYPE_CHECKING:
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
-import jax
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from nbf import dispatch
@@ -237,7 +237,12 @@ class Filter(eqx.Module):
 
     @abstractmethod
     def update(
-        self, key: Key[Array, ""], state: FilterState, observation: Observation, environment: Environment, policy: Policy
+        self,
+        key: Key[Array, ""],
+        state: FilterState,
+        observation: Observation,
+        environment: Environment,
+        policy: Policy,
     ) -> tuple[FilterState, FilterInfo]:
         """One step as pure mathematics, to be traced: inside `jit`, `vmap` and `scan`."""
 
@@ -254,7 +259,7 @@ def _step(
     environment: Environment,
     policy: Policy,
 ) -> tuple[FilterState, FilterInfo]:
-    if observation is not None and not isinstance(observation, jax.core.Tracer):
+    if observation is not None and not isinstance(observation, Tracer):
         type(environment).check_observation(environment, observation)
     return dispatch.call(_update, (self, environment, policy), (key, state, observation))
 

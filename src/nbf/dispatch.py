@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+from jax.core import Tracer
 from jaxtyping import PyTree
 
 REMEMBERED = 64
@@ -50,7 +51,7 @@ def call(method: Callable, fixed: tuple[PyTree, ...], moving: PyTree) -> PyTree:
     """`method(*fixed, *moving)`, compiled. `fixed` are modules that tend to come again, `moving` is
     new at every call. Inside another trace the method is simply called."""
     moving_leaves, moving_structure = jax.tree.flatten(moving)
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in moving_leaves):
+    if any(isinstance(leaf, Tracer) for leaf in moving_leaves):
         return method(*fixed, *moving)
     flats = [_flat(module) for module in fixed]
     leaves = [leaf for flat in flats for leaf in flat.leaves]

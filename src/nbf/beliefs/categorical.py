@@ -8,6 +8,8 @@ observation.
 
 from __future__ import annotations
 
+import functools
+import operator
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -100,10 +102,9 @@ class StencilKernel(Kernel):
         return self._shift(probs, jnp.ones(len(self.shifts)))
 
     def _shift(self, probs: Float[Array, " states"], weights: Float[Array, " b"]) -> Float[Array, " states"]:
-        return sum(
-            weight * arriving * _shifted(probs, shift)
-            for weight, arriving, shift in zip(weights, self.arrivals, self.shifts, strict=True)
-        )
+        parts = zip(weights, self.arrivals, self.shifts, strict=True)
+        shifted = (weight * arriving * _shifted(probs, shift) for weight, arriving, shift in parts)
+        return functools.reduce(operator.add, shifted)
 
 
 def _shifted(vector: Float[Array, " states"], shift: int) -> Float[Array, " states"]:

@@ -11,9 +11,7 @@ from nbf.beliefs.categorical import CategoricalBelief, bayes, kernel
 from nbf.contracts import BeliefSource, Enumerable, Environment, Family, Observation, Policy, State, StateSpace
 
 
-def rollout(
-    key: Key[Array, ""], environment: Environment, policy: Policy, steps: int
-) -> tuple[State, Observation]:
+def rollout(key: Key[Array, ""], environment: Environment, policy: Policy, steps: int) -> tuple[State, Observation]:
     """One episode: the states x_0..x_steps and the observations y_1..y_steps."""
     start_key, walk_key = jax.random.split(key)
     start = environment.init(start_key)

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Key
 from nbf import prng
 from nbf.beliefs.sources import ExactPosteriors, rollout
 from nbf.config import GridworldConfig
-from nbf.contracts import BeliefModel, Family, Filter, InputError
+from nbf.contracts import BeliefModel, Enumerable, Family, Filter, InputError
 from nbf.environments.gridworld import gridworld_family
 from nbf.evaluation.divergence import jensen_shannon, state_probabilities
 from nbf.evaluation.evaluate import episodes, mean_and_error
@@ -29,7 +29,7 @@ from nbf.filters.particle import ParticleFilter
 from nbf.filters.run import run
 from nbf.models.belief_model import MODELS, EnumeratedConfig, FlowConfig
 from nbf.training.checkpoint import load_model, save_model
-from nbf.training.fit import Fitted, FitConfig, fit
+from nbf.training.fit import FitConfig, Fitted, fit
 
 ARMS = ("faithful", "enumerated")
 
@@ -44,9 +44,7 @@ class Counter(Protocol):
 def family_of(config: GridworldConfig, seed: int) -> Family:
     """The environments and policies of a configuration; a *fixed* one is drawn by the training seed."""
     key = prng.stream(seed, "gridworld", config.name, "instance") if config.fixed else None
-    return gridworld_family(
-        config.size, config.dimension, key=key, temperature=config.temperature, error=config.error
-    )
+    return gridworld_family(config.size, config.dimension, key=key, temperature=config.temperature, error=config.error)
 
 
 def arm_of(config: GridworldConfig, arm: str) -> tuple[Any, FitConfig]:
@@ -103,8 +101,7 @@ def _keep(
 
 
 def _blocks(values: Any, count: int) -> list[Any]:
-    edges = [round(i * len(values) / count) for i in range(count + 1)]
-    return [values[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True) if b > a]
+    return [part for part in np.array_split(values, count) if len(part)]
 
 
 @dataclass(frozen=True)
@@ -154,6 +151,7 @@ def episode_scores(
     """One random episode: JS to the exact posterior, and ESS, after every step."""
     instance_key, episode_key, filter_key = jax.random.split(key, 3)
     environment, policy = family.sample(instance_key)
+    assert isinstance(environment, Enumerable)
     _, observations = rollout(episode_key, environment, policy, horizon)
     truth, _ = run(ExactFilter(), filter_key, observations, environment, policy)
     probs, info = run(

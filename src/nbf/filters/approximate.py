@@ -35,7 +35,12 @@ class ApproxBeliefs(Filter):
         return self._embed(key, ExactFilter().init(key, environment), environment)
 
     def update(
-        self, key: Key[Array, ""], state: ApproxState, observation: Observation, environment: Environment, policy: Policy
+        self,
+        key: Key[Array, ""],
+        state: ApproxState,
+        observation: Observation,
+        environment: Environment,
+        policy: Policy,
     ) -> tuple[ApproxState, FilterInfo]:
         update_key, sample_key = jax.random.split(key)
         probs, info = ExactFilter().update(update_key, state.probs, observation, environment, policy)

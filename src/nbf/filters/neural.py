@@ -1,9 +1,9 @@
 """Neural Bayesian Filtering: Algorithm 1 of the paper.
 
-    x_1:n ~ p_θ                            generate particles from the embedding
-    x_i' ~ T(x_i, π),  w_i = H(x_i, x_i')[y]   simulate and weigh them
-    μ = Σ w_i f(x_i') / Σ w_i               estimate an expectation, if one is asked for
-    θ' = E_φ(x_1:n', w_1:n)                 embed the weighted set
+x_1:n ~ p_θ                            generate particles from the embedding
+x_i' ~ T(x_i, π),  w_i = H(x_i, x_i')[y]   simulate and weigh them
+μ = Σ w_i f(x_i') / Σ w_i               estimate an expectation, if one is asked for
+θ' = E_φ(x_1:n', w_1:n)                 embed the weighted set
 """
 
 from __future__ import annotations
@@ -85,9 +85,7 @@ class NeuralBayesianFilter(Filter):
     initial_samples: int = eqx.field(static=True)
     """How many samples of p0 the first embedding is made of, where p0 cannot be listed."""
 
-    def __init__(
-        self, model: BeliefModel, num_particles: int, *, max_attempts: int = 5, initial_samples: int = 1024
-    ):
+    def __init__(self, model: BeliefModel, num_particles: int, *, max_attempts: int = 5, initial_samples: int = 1024):
         if num_particles < 1 or max_attempts < 1 or initial_samples < 1:
             raise InputError(
                 "A neural filter needs num_particles, max_attempts and initial_samples of at least 1; "
@@ -108,7 +106,12 @@ class NeuralBayesianFilter(Filter):
         return NeuralState(embedding, ParticleBelief(particles, self._even()))
 
     def update(
-        self, key: Key[Array, ""], state: NeuralState, observation: Observation, environment: Environment, policy: Policy
+        self,
+        key: Key[Array, ""],
+        state: NeuralState,
+        observation: Observation,
+        environment: Environment,
+        policy: Policy,
     ) -> tuple[NeuralState, FilterInfo]:
         self._check(environment)
 

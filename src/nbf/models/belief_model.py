@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-import equinox as eqx
 import jax
 from jaxtyping import Array, Float, Key
 
@@ -92,8 +91,15 @@ class FlowConfig:
             encoder_key, space.dimension, self.embedding, width=self.encoder_width, depth=self.encoder_depth
         )
         decoder = DequantizedFlow(
-            decoder_key, space, self.embedding, layers=self.flow_layers, width=self.flow_width,
-            depth=self.flow_depth, noise_width=self.noise_width, noise_depth=self.noise_depth, points=self.quadrature,
+            decoder_key,
+            space,
+            self.embedding,
+            layers=self.flow_layers,
+            width=self.flow_width,
+            depth=self.flow_depth,
+            noise_width=self.noise_width,
+            noise_depth=self.noise_depth,
+            points=self.quadrature,
         )
         return BeliefEmbeddingModel(space=space, encoder=encoder, decoder=decoder)
 

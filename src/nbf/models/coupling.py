@@ -32,9 +32,7 @@ class AffineCoupling(eqx.Module):
     layers: int = eqx.field(static=True)
     dimension: int = eqx.field(static=True)
 
-    def __init__(
-        self, key: Key[Array, ""], dimension: int, embedding: int, *, layers: int, width: int, depth: int
-    ):
+    def __init__(self, key: Key[Array, ""], dimension: int, embedding: int, *, layers: int, width: int, depth: int):
         def build(key: Key[Array, ""]) -> tuple[Perceptron, Float[Array, "width m"]]:
             inputs = dimension + embedding
             network = Perceptron(key, inputs, 2 * dimension, width=width, depth=depth, zero_output=True)

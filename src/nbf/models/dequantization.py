@@ -50,8 +50,17 @@ class DequantizedFlow(eqx.Module):
     """Quadrature points along each axis of a cell, for `log_prob`."""
 
     def __init__(
-        self, key: Key[Array, ""], space: Lattice, embedding: int, *,
-        layers: int, width: int, depth: int, noise_width: int, noise_depth: int, points: int,
+        self,
+        key: Key[Array, ""],
+        space: Lattice,
+        embedding: int,
+        *,
+        layers: int,
+        width: int,
+        depth: int,
+        noise_width: int,
+        noise_depth: int,
+        points: int,
     ):
         flow_key, noise_key = jax.random.split(key)
         dimension, self.space = space.dimension, space
@@ -86,9 +95,7 @@ class DequantizedFlow(eqx.Module):
         log_density = self.log_density(embedding[:, None, None], states.T[:, :, None] + offsets)
         return jax.nn.logsumexp(log_density, axis=1, b=np.prod(weights / 2.0, axis=0))
 
-    def log_density(
-        self, embedding: Float[Array, "m *beliefs"], points: Float[Array, "d *n"]
-    ) -> Float[Array, "*n"]:
+    def log_density(self, embedding: Float[Array, "m *beliefs"], points: Float[Array, "d *n"]) -> Float[Array, "*n"]:
         """log density of the flow at points of the box; a cell is the unit cube above its corner."""
         shape = columns(jnp.asarray(self.space.shape, jnp.float32), points)
         logits = logit(points / shape)

@@ -1,6 +1,6 @@
 """The embedding function E_φ (section "Embedding Function"): the weighted mean of a network's output.
 
-    θ = Σ_i w_i φ(x_i) / Σ_i w_i
+θ = Σ_i w_i φ(x_i) / Σ_i w_i
 """
 
 from __future__ import annotations

@@ -79,7 +79,9 @@ def read_file(
     except FileNotFoundError as error:
         raise InputError(f"There is no checkpoint at {path}.") from error
     except (OSError, SafetensorError, TypeError, KeyError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not a readable checkpoint ({error}): it is truncated or of another kind.") from error
+        raise InputError(
+            f"{path} is not a readable checkpoint ({error}): it is truncated or of another kind."
+        ) from error
 
 
 def fill(skeleton: PyTree, leaves: Mapping[str, np.ndarray], path: Path) -> PyTree:

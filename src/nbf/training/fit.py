@@ -78,13 +78,12 @@ class TrainingStopped(KeyboardInterrupt):
     """The run was asked to stop; what it had done is saved where `fit` was told to."""
 
 
-def batch_loss(
-    model: BeliefModel, key: Key[Array, ""], states: State, space: StateSpace
-) -> Float[Array, ""]:
+def batch_loss(model: BeliefModel, key: Key[Array, ""], states: State, space: StateSpace) -> Float[Array, ""]:
     """Minus the mean objective of the second half of each belief's samples, given the first."""
     prepared = model.prepared()
     half = jax.tree.leaves(states)[0].shape[1] // 2
-    embedded, scored = (jax.tree.map(lambda leaf: leaf[:, part], states) for part in (slice(half), slice(half, None)))
+    embedded = jax.tree.map(lambda leaf: leaf[:, :half], states)
+    scored = jax.tree.map(lambda leaf: leaf[:, half:], states)
     embeddings = jax.vmap(lambda states: prepared.embed(states, jnp.zeros(half)))(embedded)
     return -jnp.mean(prepared.objective(key, embeddings, scored, space))
 
