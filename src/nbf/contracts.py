@@ -62,9 +62,8 @@ class StateSpace(eqx.Module):
 class Environment(eqx.Module):
     """G = (X, Y, T, H, p0), one instance. Its arrays are leaves, so a family is a `vmap`.
 
-    To bring your own, subclass and implement the five members below; `nbf.testing.check_environment`
-    tells whether they agree with each other. An emission that depends on the action taken keeps
-    that action in the state.
+    To bring your own, subclass and implement the members below. An emission that depends on the
+    action taken keeps that action in the state.
     """
 
     space: eqx.AbstractVar[StateSpace]

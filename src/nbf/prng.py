@@ -23,12 +23,21 @@ def categorical(key: Key[Array, ""], probs: Float[Array, " k"]) -> Int[Array, ""
     One uniform number instead of the k that `jax.random.categorical` asks for. An entry of
     probability zero is never drawn.
     """
-    cumulative = jnp.cumsum(probs)
+    cumulative = _cumulative(probs)
     return jnp.sum(cumulative <= jax.random.uniform(key) * cumulative[-1]).astype(jnp.int32)
 
 
 def categoricals(key: Key[Array, ""], probs: Float[Array, " k"], n: int) -> Int[Array, " n"]:
     """n independent indices drawn in proportion to `probs`: `categorical` with the sums shared."""
-    cumulative = jnp.cumsum(probs)
+    cumulative = _cumulative(probs)
     uniform = jax.random.uniform(key, (n,)) * cumulative[-1]
     return jnp.searchsorted(cumulative, uniform, side="right").astype(jnp.int32)
+
+
+def _cumulative(probs: Float[Array, " k"]) -> Float[Array, " k"]:
+    """Cumulative sums that rise exactly where the probability is positive.
+
+    XLA adds in a tree, so a plain `cumsum` may fall, or rise by rounding where nothing was added,
+    and an entry of probability zero would be drawn.
+    """
+    return jax.lax.cummax(jnp.where(probs > 0, jnp.cumsum(probs), 0.0))

@@ -151,7 +151,8 @@ class RandomGridworlds(Family):
         if self.obstacles * self.width**self.dimension >= self.size**self.dimension:
             raise InputError(
                 f"{self.obstacles} obstacle(s) of width {self.width} can cover all {self.size**self.dimension} cells "
-                f"of a {self.dimension}-D grid of size {self.size}, which leaves no free cell: use fewer or smaller ones."
+                f"of a {self.dimension}-D grid of size {self.size}, which leaves no free cell. "
+                "Use fewer or smaller obstacles."
             )
         if not self.temperature > 0:
             raise InputError(f"The softmax temperature must be above 0; got {self.temperature}.")

@@ -44,7 +44,7 @@ class FitConfig:
     """How a model is trained; the defaults are the paper's for Gridworld."""
 
     steps: int = 100_000
-    """Gradient steps."""
+    """Gradient steps, rounded up to a multiple of `CHUNK`."""
     batch: int = 32
     """Beliefs in a step."""
     samples: int = 64
