@@ -122,9 +122,10 @@ class Train(Command):
 
     def answer(self) -> dict[str, Any]:
         from nbf.experiments.gridworld import train
-        from nbf.experiments.requests import described, jobs
+        from nbf.experiments.requests import check_trained, described, jobs
 
         job = jobs([self.config], [self.arm], [self.seed], self.steps, 2)[0]
+        check_trained(job, self.runs)
         check_writable(self.runs)
         path = train(job.config, job.arm, job.seed, self.runs, steps=job.steps)
         return {"model": str(path), **described(path)[1]}
@@ -210,7 +211,7 @@ class Reproduce(Command):
     def answer(self) -> dict[str, Any]:
         from nbf.config import GRIDWORLD_NAMES
         from nbf.evaluation.records import completed
-        from nbf.experiments.requests import at_least, jobs
+        from nbf.experiments.requests import at_least, check_trained, jobs
 
         steps = self.steps if self.steps is not None else 1000 if self.quick else None
         episodes = self.episodes if self.episodes is not None else 20 if self.quick else 500
@@ -221,10 +222,14 @@ class Reproduce(Command):
         folder = results / self.experiment
         check_writable(folder)
         check_writable(runs)
+        recorded = [completed(folder, job.key) for job in todo]
+        for job, finished in zip(todo, recorded, strict=True):
+            if not finished:
+                check_trained(job, runs)
         done = []
         for number, job in enumerate(todo, start=1):
             name = f"[{number}/{len(todo)}] {job.config.name} {job.arm} seed {job.seed}"
-            _say(f"{name}: {'recorded already' if completed(folder, job.key) else 'to do'}")
+            _say(f"{name}: {'recorded already' if recorded[number - 1] else 'to do'}")
             done.append(self._run(job, folder, runs))
         return {"results": str(folder), "runs": done}
 

@@ -8,27 +8,27 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key, PyTree
+from jaxtyping import Float, PyTree
 
 
-def episodes(
-    one: Callable[[Key[Array, ""]], PyTree],
-    key: Key[Array, ""],
-    count: int,
+def in_batches(
+    function: Callable[..., PyTree],
+    arguments: tuple[PyTree, ...],
     *,
     batch: int,
     advance: Callable[[int], None] = lambda done: None,
 ) -> Any:
-    """`one(key)` for `count` episodes, `batch` of them at a time, as NumPy arrays with a leading axis.
+    """`function(*arguments)` over the leading axis of the arguments, `batch` entries at a time.
 
-    Episode i gets the i-th key whatever the batch is. `advance` is told how many were finished.
+    Gives NumPy arrays. The last batch is filled up, so that one compilation serves all of them.
+    `advance` is told how many entries were finished.
     """
-    keys = jax.random.split(key, count)
-    padded = jnp.concatenate([keys, keys[: -count % batch]])
-    function = jax.jit(jax.vmap(one))
+    count = jax.tree.leaves(arguments)[0].shape[0]
     results = []
-    for start in range(0, len(padded), batch):
-        results.append(jax.tree.map(np.asarray, function(padded[start : start + batch])))
+    for start in range(0, count, batch):
+        chosen = jnp.minimum(jnp.arange(start, start + batch), count - 1)
+        part = function(*jax.tree.map(lambda leaf: leaf[chosen], arguments))  # noqa: B023
+        results.append(jax.tree.map(np.asarray, part))
         advance(min(batch, count - start))
     return jax.tree.map(lambda *parts: np.concatenate(parts)[:count], *results)
 

@@ -10,17 +10,18 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
 from nbf.beliefs.sources import ExactPosteriors, rollout
 from nbf.config import GridworldConfig
-from nbf.contracts import BeliefModel, Enumerable, Family, Filter, InputError
-from nbf.environments.gridworld import gridworld_family
+from nbf.contracts import BeliefModel, Family, Filter, InputError
+from nbf.environments.gridworld import GoalPolicy, Gridworld, gridworld_family
 from nbf.evaluation.divergence import jensen_shannon, state_probabilities
-from nbf.evaluation.evaluate import episodes, mean_and_error
+from nbf.evaluation.evaluate import in_batches, mean_and_error
 from nbf.evaluation.records import ALL, Record, Run, add, check_writable, completed, run_key
 from nbf.filters.approximate import ApproxBeliefs
 from nbf.filters.exact import ExactFilter
@@ -145,35 +146,57 @@ def contenders(config: GridworldConfig, arm: str, model: BeliefModel, settings: 
     return rows
 
 
-def episode_scores(
-    filter: Filter, family: Family, horizon: int, key: Key[Array, ""]
-) -> tuple[Float[Array, " steps"], Float[Array, " steps"]]:
-    """One random episode: JS to the exact posterior, and ESS, after every step."""
+class Track(eqx.Module):
+    """One episode to be filtered, and its exact posteriors."""
+
+    environment: Gridworld
+    policy: GoalPolicy
+    observations: Int[Array, " steps"]
+    truth: Float[Array, "steps states"]
+
+
+def track(family: Family, horizon: int, key: Key[Array, ""]) -> Track:
+    """A random episode of a family."""
     instance_key, episode_key, filter_key = jax.random.split(key, 3)
     environment, policy = family.sample(instance_key)
-    assert isinstance(environment, Enumerable)
+    assert isinstance(environment, Gridworld)
     _, observations = rollout(episode_key, environment, policy, horizon)
     truth, _ = run(ExactFilter(), filter_key, observations, environment, policy)
-    probs, info = run(
-        filter, filter_key, observations, environment, policy,
-        look=lambda state: state_probabilities(filter.belief(state, environment), environment),
-    )  # fmt: skip
-    return jax.vmap(jensen_shannon)(truth, probs), info.ess
+    return Track(environment, policy, observations, truth)
+
+
+# Filter and episodes are arguments, so that configurations and seeds of one shape share a compilation.
+@eqx.filter_jit
+def scores(
+    filter: Filter, keys: Key[Array, " episodes"], tracks: Track
+) -> tuple[Float[Array, "episodes steps"], Float[Array, "episodes steps"]]:
+    """JS to the exact posterior, and ESS, after every step of each episode."""
+
+    def one(key: Key[Array, ""], track: Track) -> tuple[Float[Array, " steps"], Float[Array, " steps"]]:
+        def look(state: Any) -> Float[Array, " states"]:
+            return state_probabilities(filter.belief(state, track.environment), track.environment)
+
+        probs, info = run(filter, key, track.observations, track.environment, track.policy, look=look)
+        return jax.vmap(jensen_shannon)(track.truth, probs), info.ess
+
+    return jax.vmap(one)(keys, tracks)
 
 
 def evaluate(
     config: GridworldConfig, arm: str, seed: int, model: BeliefModel, settings: EvaluationConfig, bar: Counter
 ) -> list[Record]:
-    """Records of every filter of an arm on fresh episodes of a configuration."""
+    """Records of every filter of an arm on fresh episodes of a configuration; all filters see the same ones."""
     family = family_of(config, seed)
     key = prng.stream(seed, "gridworld", config.name, "evaluation")
+    keys = jax.random.split(key, settings.episodes)
+    tracks = jax.jit(jax.vmap(functools.partial(track, family, config.horizon)))(keys)
     records: list[Record] = []
     for row in contenders(config, arm, model, settings):
         bar.describe(f"{config.name} {arm} seed {seed}: {row.label}")
-        scores = functools.partial(episode_scores, row.filter, family, config.horizon)
         # A flow's quadrature is fastest when the points of a batch fit into the cache.
         batch = max(1, 256 // config.size**config.dimension) if row.arm else 50
-        js, ess = episodes(scores, key, settings.episodes, batch=min(batch, settings.episodes), advance=bar.advance)
+        score = functools.partial(scores, row.filter)
+        js, ess = in_batches(score, (keys, tracks), batch=min(batch, settings.episodes), advance=bar.advance)
         base = Record(
             experiment="gridworld", config=config.name, filter=row.name, arm=row.arm, particles=row.particles,
             calls=row.calls, seed=seed, step=ALL, metric="js", value=0.0, se=None, episodes=settings.episodes,

@@ -1,0 +1,446 @@
+"""Algorithm 1 with the theorem's perfect model against the exact filter, on bad days, and at any batch size."""
+
+from __future__ import annotations
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from agreement import assert_frequencies
+from constructors import FILTERS, MODELS, small_grid
+from tolerances import FLOAT, monte_carlo
+from worlds import three_rooms, trap_door
+
+from nbf.beliefs.particles import ParticleBelief
+from nbf.contracts import BeliefModel, Environment, InputError
+from nbf.environments.gridworld import GoalPolicy, Gridworld, RandomGridworlds
+from nbf.evaluation.divergence import state_probabilities
+from nbf.filters.approximate import ApproxBeliefs
+from nbf.filters.exact import ExactFilter
+from nbf.filters.neural import NeuralBayesianFilter
+from nbf.filters.run import run
+from nbf.models.tabular import TabularModel
+from nbf.spaces import Lattice
+
+OBSERVATIONS = jnp.asarray([1, 1, 2, 4, 0, 3])
+NEVER, ALWAYS_NAN, ALWAYS_INFINITE = 2, 3, 4
+"""Symbols of `trap_door` that no trajectory explains."""
+tabular = functools.partial(NeuralBayesianFilter, TabularModel(Lattice((3, 3))))
+rooms = functools.partial(NeuralBayesianFilter, TabularModel(Lattice((3,))))
+
+
+@eqx.filter_jit
+def many(filter, keys, environment, policy, observations=OBSERVATIONS):
+    """States and infos of every step of one run for each key."""
+    return jax.vmap(lambda key: run(filter, key, observations, environment, policy))(keys)
+
+
+def value(state):
+    """A bounded function of the state, different in every cell."""
+    return jnp.sin(1.0 + state[0] + 3.0 * state[1])
+
+
+# The theorem
+
+
+@pytest.fixture(scope="module")
+def truth():
+    """Of `small_grid`, where every observation has a likelihood of at least 0.3 / 4."""
+    environment, policy = small_grid()
+    probs, info = many(ExactFilter(), jax.random.split(jax.random.key(0), 1), environment, policy)
+    return np.asarray(probs[0], np.float64), np.asarray(info.log_evidence[0], np.float64)
+
+
+@pytest.fixture(scope="module")
+def runs():
+    """400 runs with each number of particles."""
+    environment, policy = small_grid()
+    keys = jax.random.split(jax.random.key(1), 400)
+    return {n: many(tabular(n), keys, environment, policy) for n in (64, 256, 1024, 4096)}
+
+
+def slope_of(sizes, errors):
+    """The log-log slope of the mean error by size, and its standard error; errors are [size, run]."""
+    means = errors.mean(axis=1)
+    spread = errors.std(axis=1) / means / np.sqrt(errors.shape[1])
+    x = np.log(sizes) - np.mean(np.log(sizes))
+    return np.sum(x * np.log(means)) / np.sum(x**2), np.sqrt(np.sum((x * spread) ** 2)) / np.sum(x**2)
+
+
+def test_the_largest_error_of_the_estimates_falls_as_the_root_of_n(runs, truth):
+    """sup_t |μ̂_t - E_t[f]| = O(n^-1/2): the slope is -1/2 within four standard errors, a 99.99 % interval."""
+    probs, _ = truth
+    points = jnp.asarray(Lattice((3, 3)).points())
+    expected = probs @ np.asarray(jax.vmap(value)(points), np.float64)
+    errors = []
+    for n, (states, _) in runs.items():
+        estimate = jax.jit(jax.vmap(jax.vmap(lambda state, n=n: tabular(n).estimate(state, value))))
+        errors.append(np.abs(np.asarray(estimate(states), np.float64) - expected).max(axis=1))
+    slope, error = slope_of(list(runs), np.stack(errors))
+    assert error < 0.02, "too noisy to tell a rate of 1/2 from others"
+    np.testing.assert_allclose(slope, -0.5, rtol=0, atol=4 * error)
+
+
+def test_the_embedding_converges_to_the_posterior(runs, truth):
+    """The largest error of any probability at any step falls at the same rate, to nothing but noise."""
+    probs, _ = truth
+    errors = [np.abs(np.asarray(states.embedding) - probs).max(axis=(1, 2)) for states, _ in runs.values()]
+    slope, error = slope_of(list(runs), np.stack(errors))
+    np.testing.assert_allclose(slope, -0.5, rtol=0, atol=4 * error)
+    last = np.asarray(runs[4096][0].embedding, np.float64)
+    np.testing.assert_array_less(np.abs(last.mean(axis=0) - probs), monte_carlo(last.std(axis=0), 400, k=5) + 1e-3)
+
+
+@pytest.mark.parametrize("n", [8, 1024])
+def test_the_evidence_is_unbiased_and_agrees_with_the_exact_one(n, truth, key):
+    """Drawing from a table is multinomial resampling, so E[product of evidences] = p(y_1:T) at any n;
+    and a single run with many particles is close to it."""
+    environment, policy = small_grid()
+    _, info = many(tabular(n), jax.random.split(key, 2000), environment, policy)
+    ratio = np.exp(np.asarray(info.log_evidence, np.float64).sum(axis=1) - truth[1].sum())
+    np.testing.assert_allclose(ratio.mean(), 1.0, rtol=0, atol=monte_carlo(ratio.std(), 2000))
+    assert (ratio.std() < 0.1) == (n == 1024)
+    assert not np.any(info.recovered)
+    np.testing.assert_array_equal(info.attempts, np.ones((2000, 6)))
+
+
+# One step
+
+
+def one_step(filter, key, observation=jnp.asarray(1), **settings):
+    environment, policy = small_grid(**settings)
+    start = filter.init(key, environment)
+    return filter.update(key, start, observation, environment, policy)
+
+
+def test_the_estimate_is_the_self_normalised_sum(key):
+    filter = tabular(50)
+    state, info = jax.jit(lambda key: one_step(filter, key))(key)
+    weights = np.exp(np.asarray(state.particles.log_weights, np.float64))
+    values = np.asarray(jax.vmap(value)(state.particles.states), np.float64)
+    np.testing.assert_allclose(filter.estimate(state, value), weights @ values / weights.sum(), **FLOAT)
+    np.testing.assert_allclose(info.ess, weights.sum() ** 2 / np.sum(weights**2), **FLOAT)
+    assert 10 < float(info.ess) < 49
+    # The new embedding is that of the same weighted set.
+    cells = np.ravel_multi_index(tuple(np.asarray(state.particles.states).T), (3, 3))
+    np.testing.assert_allclose(state.embedding, np.bincount(cells, weights, 9) / weights.sum(), **FLOAT)
+
+
+def test_the_first_embedding_is_that_of_the_start(key):
+    environment, _ = small_grid()
+    state = tabular(4).init(key, environment)
+    np.testing.assert_allclose(state.embedding, np.exp(environment.initial_log_probs()), **FLOAT)
+    assert state.particles.states.shape == (4, 2)
+    np.testing.assert_allclose(np.exp(state.particles.log_weights).sum(), 1.0, **FLOAT)
+
+
+class Unlisted(Environment):
+    """A grid that does not tell which states there are."""
+
+    grid: Gridworld
+
+    @property
+    def space(self):
+        return self.grid.space
+
+    def init(self, key):
+        return self.grid.init(key)
+
+    def transition(self, key, state, policy):
+        return self.grid.transition(key, state, policy)
+
+    def observe(self, key, state, next_state):
+        return self.grid.observe(key, state, next_state)
+
+    def log_likelihood(self, observation, state, next_state):
+        return self.grid.log_likelihood(observation, state, next_state)
+
+    def check_observation(self, observation):
+        self.grid.check_observation(observation)
+
+
+def test_a_start_that_cannot_be_listed_is_sampled(key):
+    grid, policy = small_grid()
+    filter = tabular(64, initial_samples=5000)
+    state = jax.jit(lambda key: filter.init(key, Unlisted(grid)))(key)
+    assert_frequencies(5000 * np.asarray(state.embedding), np.asarray(grid.free) / 8, detects=0.06)
+    state, info = jax.jit(lambda key, state: filter.update(key, state, jnp.asarray(1), Unlisted(grid), policy))(
+        key, state
+    )
+    assert np.all(np.isfinite(state.embedding))
+    assert float(info.ess) > 1
+
+
+# Illegal particles, missing observations, zero weights
+
+
+class Scripted(BeliefModel):
+    """Always draws the same cells; an embedding is the weighted histogram."""
+
+    space: Lattice
+    cells: tuple[int, ...] = eqx.field(static=True)
+
+    def embed(self, states, log_weights):
+        return TabularModel(self.space).embed(states, log_weights)
+
+    def sample(self, key, embedding, n, space):
+        return jnp.asarray(self.space.points()[list(self.cells)])
+
+    def log_prob(self, embedding, states, space):
+        return TabularModel(self.space).log_prob(embedding, states, space)
+
+    def objective(self, key, embeddings, states, space):
+        raise NotImplementedError
+
+    def prepared(self):
+        return self
+
+
+WALL = 1
+"""The cell that is an obstacle in `small_grid`."""
+
+
+def scripted(*cells, **settings):
+    return NeuralBayesianFilter(Scripted(Lattice((3, 3)), cells), len(cells), **settings)
+
+
+@pytest.mark.parametrize("observation", [1, None])
+def test_particles_on_illegal_states_have_no_weight(observation, key):
+    observation = None if observation is None else jnp.asarray(observation)
+    state, info = one_step(scripted(WALL, 0, WALL, 5, 8), key, observation)
+    weights = np.exp(np.asarray(state.particles.log_weights))
+    np.testing.assert_array_equal(weights > 0, [False, True, False, True, True])
+    np.testing.assert_allclose(weights.sum(), 1.0, **FLOAT)
+    assert 1.0 <= float(info.ess) <= 3.0 + 1e-4
+    assert not bool(info.recovered)
+
+
+def test_a_missing_observation_is_no_evidence(key):
+    """Its log-evidence is 0, also where the model put some particles on walls."""
+    for cells in [(0, 5, 8), (0, WALL, 8)]:
+        _, info = one_step(scripted(*cells), key, None)
+        np.testing.assert_allclose(info.log_evidence, 0.0, **FLOAT)
+
+
+def test_a_missing_observation_is_a_prediction(key):
+    environment, policy = small_grid()
+    predicted, _ = ExactFilter().update(key, ExactFilter().init(key, environment), None, environment, policy)
+    state, info = jax.jit(lambda key: one_step(tabular(20_000), key, None))(key)
+    assert_frequencies(20_000 * np.asarray(state.embedding), predicted, detects=0.03)
+    np.testing.assert_allclose(info.ess, 20_000, **FLOAT)
+    assert int(info.attempts) == 1
+
+
+def test_a_model_that_knows_only_walls_recovers_to_something_finite(key):
+    state, info = one_step(scripted(WALL, WALL, WALL, max_attempts=3), key)
+    assert bool(info.recovered)
+    assert int(info.attempts) == 3
+    assert float(info.ess) == 0.0
+    assert float(info.log_evidence) == -np.inf
+    assert np.all(np.isfinite(state.embedding))
+    assert np.all(np.isfinite(state.particles.log_weights))
+
+
+def test_a_recovered_belief_keeps_off_the_walls(key):
+    """With an observation that nothing explains the belief is the prediction, of the legal particles only."""
+    environment, policy = small_grid(error=0.0)
+    filter = scripted(WALL, 6, 6, WALL)
+    start = filter.init(key, environment)
+    # From the corner (2, 0), where the goal is, the agent never moves up to (1, 0) at this temperature.
+    policy = GoalPolicy(policy.goal, jnp.asarray(1e-5))
+    state, info = filter.update(key, start, jnp.asarray(0), environment, policy)
+    assert bool(info.recovered)
+    np.testing.assert_allclose(state.embedding[6], 1.0, **FLOAT)
+
+
+@pytest.mark.parametrize("impossible", [NEVER, ALWAYS_NAN, ALWAYS_INFINITE])
+def test_an_impossible_observation_leaves_the_prediction(impossible, key):
+    """At exactly those steps, never NaN, and forgotten afterwards."""
+    world, policy = trap_door(0.1), jnp.asarray(0.0)
+    observations = jnp.asarray([0, impossible, 0, impossible, impossible, 0])
+    states, info = many(rooms(64), jax.random.split(key, 100), world, policy, observations)
+    bad = np.tile(np.asarray(observations) == impossible, (100, 1))
+    np.testing.assert_array_equal(info.recovered, bad)
+    np.testing.assert_array_equal(np.asarray(info.ess) == 0, bad)
+    np.testing.assert_array_equal(np.asarray(info.log_evidence) == -np.inf, bad)
+    np.testing.assert_array_equal(info.attempts, np.where(bad, 5, 1))
+    for leaf in jax.tree.leaves(states):
+        assert np.all(np.isfinite(leaf)) or leaf is states.particles.log_weights
+    np.testing.assert_allclose(np.sum(states.embedding, axis=-1), np.ones((100, 6)), **FLOAT)
+    exact, _ = many(ExactFilter(), jax.random.split(key, 1), world, policy, observations)
+    sigma = np.asarray(states.embedding).std(axis=0)
+    gap = np.abs(np.asarray(states.embedding).mean(axis=0) - np.asarray(exact[0]))
+    np.testing.assert_array_less(gap, monte_carlo(sigma, 100, k=5) + 0.02)
+
+
+def test_redraws_happen_as_often_as_chance_says(key):
+    """Each attempt fails with probability q = (1 - p)^n, so their number is geometric, cut at five."""
+    p, n, repeats = 0.1, 8, 4000
+    world, policy = trap_door(p), jnp.asarray(0.0)
+    states, info = many(rooms(n), jax.random.split(key, repeats), world, policy, jnp.asarray([1]))
+    q = (1 - p) ** n
+    counts = np.bincount(np.asarray(info.attempts)[:, 0], minlength=6)[1:]
+    assert_frequencies(counts, [*((1 - q) * q**k for k in range(4)), q**4], detects=0.05)
+    lost = np.asarray(info.recovered)[:, 0]
+    np.testing.assert_allclose(lost.mean(), q**5, rtol=0, atol=monte_carlo(np.sqrt(q**5 * (1 - q**5)), repeats))
+    # However many attempts it took, the belief is the posterior: behind the door for certain.
+    behind = np.asarray(states.embedding)[:, 0, 2]
+    np.testing.assert_allclose(behind[~lost], np.ones(np.sum(~lost)), **FLOAT)
+    np.testing.assert_allclose(behind[lost], np.zeros(np.sum(lost)), **FLOAT)
+
+
+# Every filter
+
+
+@pytest.fixture(params=FILTERS)
+def filter(request):
+    return FILTERS[request.param]()
+
+
+@functools.cache
+def grids():
+    """Three environments and policies of one structure."""
+    family = RandomGridworlds(3, 2, 1, 1, temperature=0.5, error=0.2)
+    batch = jax.jit(jax.vmap(family.sample))(jax.random.split(jax.random.key(4), 3))
+    return [jax.tree.map(lambda leaf, i=i: leaf[i], batch) for i in range(3)]
+
+
+def test_a_batch_of_filters_is_the_same_as_one_by_one(filter, key):
+    keys = jax.random.split(key, 3)
+    environments, policies = jax.tree.map(lambda *leaves: jnp.stack(leaves), *grids())
+    observations = jnp.asarray([0, 4, 3])
+
+    def one(key, environment, policy, observation):
+        state = filter.init(key, environment)
+        state, info = filter.update(key, state, observation, environment, policy)
+        return state, info, state_probabilities(filter.belief(state, environment), environment)
+
+    together = jax.jit(jax.vmap(one))(keys, environments, policies, observations)
+    alone = jax.jit(one)
+    for lane, (environment, policy) in enumerate(grids()):
+        single = alone(keys[lane], environment, policy, observations[lane])
+        for both, leaf in zip(jax.tree.leaves(together), jax.tree.leaves(single), strict=True):
+            np.testing.assert_allclose(both[lane], leaf, **FLOAT)
+    np.testing.assert_allclose(np.sum(together[2], axis=1), np.ones(3), rtol=0, atol=1e-3)
+
+
+def test_environment_and_policy_change_without_compiling_again(filter, key):
+    """Between any two steps; the compiled step takes both as arguments."""
+    traces = 0
+
+    @eqx.filter_jit
+    def update(key, state, observation, environment, policy):
+        nonlocal traces
+        traces += 1
+        return filter.update(key, state, observation, environment, policy)
+
+    state = filter.init(key, grids()[0][0])
+    for environment, policy in [*grids(), *grids()]:
+        state, _ = update(key, state, jnp.asarray(1), environment, policy)
+    assert traces == 1
+
+
+def test_the_step_from_python_is_the_update(filter, key):
+    """With environments and policies that change at every step, and a missing observation."""
+    update = eqx.filter_jit(filter.update)
+    stepped = updated = filter.init(key, grids()[0][0])
+    for (environment, policy), observation in zip([*grids(), grids()[1]], (1, 4, None, 0), strict=True):
+        observation = None if observation is None else jnp.asarray(observation)
+        stepped, step_info = filter.step(key, stepped, observation, environment, policy)
+        updated, update_info = update(key, updated, observation, environment, policy)
+        for one, other in zip(
+            jax.tree.leaves((stepped, step_info)), jax.tree.leaves((updated, update_info)), strict=True
+        ):
+            np.testing.assert_allclose(one, other, **FLOAT)
+    with pytest.raises(InputError, match="alphabet"):
+        filter.step(key, stepped, jnp.asarray(5), environment, policy)
+
+
+def test_a_run_is_its_steps(filter, key):
+    environment, policy = grids()[0]
+    observations = jnp.asarray([1, 4, 0])
+    looks, infos = eqx.filter_jit(run)(
+        filter, key, observations, environment, policy,
+        look=lambda state: state_probabilities(filter.belief(state, environment), environment),
+    )  # fmt: skip
+    start_key, step_key = jax.random.split(key)
+    state = filter.init(start_key, environment)
+    for t, step in enumerate(jax.random.split(step_key, 3)):
+        state, info = filter.step(step, state, observations[t], environment, policy)
+        np.testing.assert_allclose(infos.log_evidence[t], info.log_evidence, **FLOAT)
+        probs = state_probabilities(filter.belief(state, environment), environment)
+        np.testing.assert_allclose(looks[t], probs, **FLOAT)
+
+
+def test_a_changed_policy_is_never_mistaken_for_the_old_one(key):
+    """A policy is any pytree: a dictionary that its owner changes in place is another policy."""
+    world = three_rooms()
+
+    class Dictionary(type(world)):
+        def successors(self, state, policy):
+            return super().successors(state, policy["stay"])
+
+    world = Dictionary(*(getattr(world, field) for field in ("space", "start", "moves", "symbols")))
+    policy = {"stay": jnp.asarray(1.0)}
+    start = ExactFilter().init(key, world)
+    stayed, _ = ExactFilter().step(key, start, None, world, policy)
+    np.testing.assert_allclose(stayed, world.start, **FLOAT)
+    policy["stay"] = jnp.asarray(0.0)
+    moved, _ = ExactFilter().step(key, start, None, world, policy)
+    np.testing.assert_allclose(moved, np.asarray(world.start) @ np.asarray(world.moves), **FLOAT)
+
+
+# Approx Beliefs
+
+
+def test_approx_beliefs_embed_samples_of_the_true_posterior(truth, key):
+    environment, policy = small_grid()
+    states, info = many(ApproxBeliefs(TabularModel(Lattice((3, 3))), 64), jax.random.split(key, 200),
+                        environment, policy)  # fmt: skip
+    np.testing.assert_allclose(states.probs, np.tile(truth[0], (200, 1, 1)), **FLOAT)
+    np.testing.assert_allclose(info.log_evidence, np.tile(truth[1], (200, 1)), **FLOAT)
+    assert_frequencies(64 * np.asarray(states.embedding, np.float64).sum(axis=0), truth[0], detects=0.05)
+    # 64 draws: each probability is a multiple of 1/64.
+    np.testing.assert_allclose(np.round(64 * states.embedding), 64 * states.embedding, rtol=0, atol=1e-3)
+
+
+# Bad input
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_for_another_space_is_refused(name, key):
+    environment, policy = small_grid()
+    filter = NeuralBayesianFilter(MODELS[name](key, (3, 4)), 4)
+    with pytest.raises(InputError, match=r"\(3, 4\).*\(3, 3\)"):
+        filter.init(key, environment)
+    state = tabular(4).init(key, environment)
+    with pytest.raises(InputError, match=r"\(3, 4\).*\(3, 3\)"):
+        filter.update(key, state, jnp.asarray(0), environment, policy)
+
+
+@pytest.mark.parametrize("settings", [{"num_particles": 0}, {"num_particles": -1}, {"max_attempts": 0},
+                                      {"initial_samples": 0}], ids=str)  # fmt: skip
+def test_a_filter_without_particles_is_refused(settings):
+    with pytest.raises(InputError, match="at least 1"):
+        tabular(**{"num_particles": 4, **settings})
+
+
+def test_approx_beliefs_without_samples_are_refused():
+    with pytest.raises(InputError, match="at least 1"):
+        ApproxBeliefs(TabularModel(Lattice((3, 3))), 0)
+
+
+def test_approx_beliefs_for_another_space_are_refused(key):
+    """Before anything is embedded: a lattice of another shape would only shift the cells around."""
+    environment, _ = small_grid()
+    with pytest.raises(InputError, match=r"\(3, 4\).*\(3, 3\)"):
+        ApproxBeliefs(TabularModel(Lattice((3, 4))), 4).init(key, environment)
+
+
+@pytest.mark.parametrize("weights", [[-jnp.inf] * 3, [jnp.nan, 0.0, 0.0]], ids=str)
+def test_weights_that_are_none_are_refused(weights):
+    with pytest.raises(InputError, match="log weights"):
+        ParticleBelief(jnp.zeros((3, 2), jnp.int32), jnp.asarray(weights))
