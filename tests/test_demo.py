@@ -165,7 +165,7 @@ def test_the_live_view_fits_the_terminal(size: tuple[int, int], expected: tuple[
 
 def test_the_live_view_tells_the_step_and_a_wrong_observation():
     console = Console(file=io.StringIO(), width=80, height=24, color_system="truecolor", force_terminal=True)
-    assert play(small_episode(), console, seconds=0)
+    assert play(small_episode(), console, seconds=0.0)
     text = console.file.getvalue()
     assert all(
         part in text for part in ("the agent may be anywhere", "step  2 of 2", "(wrong)", "JS 0.693", "NBF (16)")
@@ -174,7 +174,7 @@ def test_the_live_view_tells_the_step_and_a_wrong_observation():
 
 def test_a_terminal_without_colour_is_left_alone():
     console = Console(file=io.StringIO(), width=80, height=24, color_system=None)
-    assert not play(small_episode(), console, seconds=0)
+    assert not play(small_episode(), console, seconds=0.0)
     assert console.file.getvalue() == ""
 
 

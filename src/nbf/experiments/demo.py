@@ -109,7 +109,7 @@ class Tracks(eqx.Module):
     observations: Int[Array, " moves"]
     starts: list[FilterState]
     """For each filter."""
-    looks: list[Float[Array, "steps k"]]
+    looks: list[Float[Array, "steps _"]]
     """For each filter: the probabilities of the cells or, for a neural filter, the embedding."""
     ess: list[Float[Array, " moves"]]
     """For each filter."""
