@@ -20,8 +20,15 @@ from jaxtyping import Array, Bool, Float, Key
 
 from nbf.models.networks import Perceptron, columns
 
-LOG_SCALE_LIMIT = 3.0
-"""One layer scales by at most e^3: a soft bound that keeps AdaGrad at 0.1 from leaving float32."""
+LOG_SCALE_LIMIT = 2.0
+"""One map scales by at most e^2. AdaGrad at 0.1 takes large first steps: without a bound the loss of the
+first steps reached 1e23, and the sums of squared gradients that AdaGrad keeps froze the model for good."""
+
+
+def shift_and_log_scale(raw: Float[Array, "2d *n"]) -> tuple[Float[Array, "d *n"], Float[Array, "d *n"]]:
+    """The parameters of an affine map from a network's output, the scale softly bounded."""
+    shift, log_scale = jnp.split(raw, 2)
+    return shift, LOG_SCALE_LIMIT * jnp.tanh(log_scale / LOG_SCALE_LIMIT)
 
 
 class AffineCoupling(eqx.Module):
@@ -93,6 +100,5 @@ class AffineCoupling(eqx.Module):
     ) -> tuple[Float[Array, "d *n"], Float[Array, "d *n"]]:
         kept = columns(kept, x)
         product = jnp.tensordot(network.weights[0], jnp.where(kept, x, 0.0), 1)
-        shift, log_scale = jnp.split(network.from_first(product + context), 2)
-        log_scale = LOG_SCALE_LIMIT * jnp.tanh(log_scale / LOG_SCALE_LIMIT)
+        shift, log_scale = shift_and_log_scale(network.from_first(product + context))
         return jnp.where(kept, 0.0, shift), jnp.where(kept, 0.0, log_scale)

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from nbf.contracts import Embedding, StateSpace
-from nbf.models.coupling import AffineCoupling
+from nbf.models.coupling import AffineCoupling, shift_and_log_scale
 from nbf.models.networks import Perceptron, columns
 from nbf.spaces import Lattice
 
@@ -111,7 +111,7 @@ class DequantizedFlow(eqx.Module):
         """
         encoded = self.space.encode(states)
         product = jnp.tensordot(self.noise.weights[0], encoded, 1) + jnp.tensordot(self.noise_projection, embedding, 1)
-        shift, log_scale = jnp.split(self.noise.from_first(product), 2)
+        shift, log_scale = shift_and_log_scale(self.noise.from_first(product))
         base = logit(uniform)
         noise = base * jnp.exp(log_scale) + shift
         log_q = log_logistic(base) - jnp.sum(log_scale, axis=0) - log_logistic(noise)

@@ -1,0 +1,359 @@
+"""Laws of the command line: it explains itself, answers as text and as JSON, refuses bad input in one
+paragraph with exit code 2, and goes on where it was interrupted."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from tolerances import FLOAT
+
+from nbf.cli import COMMANDS, main
+from nbf.evaluation.records import ALL, Record, read_records, read_runs, write_records
+from nbf.training.progress import Progress
+
+CONFIG, ARM = "5-2D-random", "enumerated"
+SHIPPED = Path(__file__).parent.parent / "src" / "nbf" / "shipped" / "8-2D-random.safetensors"
+TRAIN = ("train", "--config", CONFIG, "--arm", ARM, "--steps", "40")
+REPRODUCE = ("reproduce", "gridworld", "--config", CONFIG, "--arm", ARM, "--steps", "40", "--episodes", "4")
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of trainings that holds one finished model, which was interrupted on the way."""
+    runs = tmp_path_factory.mktemp("trained") / "runs"
+    update = Progress.update
+
+    def interrupted(self: Progress, done: int, loss: float) -> None:
+        update(self, done, loss)
+        signal.raise_signal(signal.SIGTERM)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Progress, "update", interrupted)
+        assert main([*TRAIN, "--runs", str(runs)]) == 130
+    assert [path.name for path in runs.rglob("*.safetensors")] == ["training.safetensors"]
+    assert main([*TRAIN, "--runs", str(runs)]) == 0
+    return runs
+
+
+@pytest.fixture
+def model(trained: Path) -> Path:
+    return trained / "gridworld" / CONFIG / f"{ARM}-0" / "model.safetensors"
+
+
+def refused(capsys: pytest.CaptureFixture[str], *argv: str | Path) -> str:
+    """The error of a command that must be refused: one paragraph on stderr, nothing else, no file."""
+    before = sorted(Path.cwd().rglob("*"))
+    capsys.readouterr()
+    assert main([str(part) for part in argv]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    message = printed.err.splitlines()[-1]
+    assert message.startswith("nbf: ")
+    assert "Traceback" not in printed.err
+    assert sorted(Path.cwd().rglob("*")) == before
+    return message
+
+
+def answered(capsys: pytest.CaptureFixture[str], *argv: str | Path) -> dict:
+    """What a command answers with --json; stdout holds nothing else."""
+    capsys.readouterr()
+    assert main([*(str(part) for part in argv), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+# --- help ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_explains_every_option(name: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit, match="^0$"):
+        main([name, "--help"])
+    text = capsys.readouterr().out
+    words = " ".join(text.replace("│", " ").split())
+    for option in dataclasses.fields(COMMANDS[name]):
+        flag = f"--{option.name.replace('_', '-')}"
+        known = {flag, flag.replace("--", "--no-"), option.name.upper(), "{gridworld}"}
+        assert option.name == "command" or any(spelling in text for spelling in known), option.name
+    source = COMMANDS[name].__doc__
+    assert source is not None
+    assert source in words
+
+
+def test_no_command_at_all_prints_the_help(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit, match="^0$"):
+        main([])
+    text = capsys.readouterr().out
+    assert all(name in text for name in COMMANDS)
+    assert "--version" in text
+
+
+def test_help_and_version_do_not_wait_for_jax():
+    code = """
+import contextlib, sys
+from nbf.cli import main
+main(["--version"])
+for command in ([], ["reproduce", "--help"]):
+    with contextlib.suppress(SystemExit):
+        main(command)
+assert not {"jax", "equinox", "matplotlib"} & set(sys.modules), "imported too early"
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("nbf ")
+
+
+# --- wrong names and other bad input -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("argv", "names"),
+    [
+        (["dmeo"], list(COMMANDS)),
+        (["reproduce", "gridwrld"], ["gridworld"]),
+        (["demo", "--stpes", "3"], ["--steps"]),
+    ],
+)
+def test_a_wrong_word_lists_the_right_ones(argv: list[str], names: list[str], capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit, match="^2$"):
+        main(argv)
+    printed = capsys.readouterr().err
+    assert all(name in printed for name in names)
+
+
+@pytest.mark.parametrize(
+    ("line", "fragment"),
+    [
+        ("train --config 8-2D-randm", "8-2D-random-diffuse"),
+        ("reproduce gridworld --config 8-2D-random 8-2D", "8-2D-random-diffuse"),
+        ("train --config 2-2D-random", "no free cell"),
+        ("train --arm faithfull", "choose from faithful, enumerated"),
+        ("reproduce gridworld --arm flow", "choose from faithful, enumerated"),
+        ("reproduce gridworld --arm", "at least one arm"),
+        ("train --steps -5", "--steps must be at least 1; got -5"),
+        ("train --steps 0", "--steps must be at least 1"),
+        ("train --seed -1", "A seed is a whole number"),
+        ("reproduce gridworld --seeds 0", "--seeds must be at least 1"),
+        ("reproduce gridworld --first-seed -2", "A seed is a whole number"),
+        ("reproduce gridworld --episodes 1", "--episodes must be at least 2"),
+        ("demo --particles 16 0", "1 to 4096 particles; got [16, 0]"),
+        ("demo --particles", "at least one neural filter"),
+        ("demo --steps -1", "1 to 200 of them; got -1"),
+        ("demo --seed 99999999999", "A seed is a whole number"),
+        ("report", "There are no records"),
+        ("info nowhere.safetensors", "There is no checkpoint at nowhere.safetensors"),
+        ("evaluate nowhere.safetensors", "There is no checkpoint at nowhere.safetensors"),
+    ],
+)
+def test_bad_options_are_refused_before_any_work(line: str, fragment: str, capsys: pytest.CaptureFixture[str]):
+    assert fragment in refused(capsys, *shlex.split(line))
+
+
+@pytest.mark.parametrize("command", ["info", "evaluate"])
+def test_a_file_that_is_no_model_of_ours_is_refused(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    truncated, foreign, text = (tmp_path / name for name in ("truncated", "foreign", "text"))
+    truncated.write_bytes(SHIPPED.read_bytes()[:5000])
+    save_file({"weight": np.zeros(3, np.float32)}, foreign)
+    text.write_text("not a checkpoint")
+    assert "truncated or of another kind" in refused(capsys, command, truncated)
+    assert "not a model of this library" in refused(capsys, command, foreign)
+    assert "truncated or of another kind" in refused(capsys, command, text)
+    assert "cannot be read" in refused(capsys, command, tmp_path) or os.name == "nt"
+
+
+def test_a_training_in_progress_is_not_taken_for_a_model(model: Path, capsys: pytest.CaptureFixture[str]):
+    assert "training in progress" in refused(capsys, "info", model.with_name("training.safetensors"))
+
+
+def test_a_model_of_another_state_space_is_refused(model: Path, capsys: pytest.CaptureFixture[str]):
+    message = refused(capsys, "evaluate", model, "--config", "8-2D-random")
+    assert "lattice(5, 5)" in message
+    assert "lattice(8, 8)" in message
+
+
+def test_a_model_that_does_not_say_what_it_is_for_needs_a_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    import jax
+
+    from nbf.models.belief_model import EnumeratedConfig
+    from nbf.training.checkpoint import save_model
+
+    bare, odd = tmp_path / "bare.safetensors", tmp_path / "odd.safetensors"
+    config = EnumeratedConfig((5, 5), embedding=2, encoder_width=2, decoder_width=2)
+    save_model(bare, config.build(jax.random.key(0)), config)
+    save_model(odd, config.build(jax.random.key(0)), config, loss_curve="[]")
+    assert "name one with --config" in refused(capsys, "evaluate", bare)
+    about = answered(capsys, "info", bare)
+    assert about["loss"] is None
+    assert about["config"]["shape"] == [5, 5]
+    assert "not this library's" in refused(capsys, "info", odd)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "demo --out taken",
+        "demo --out taken/below",
+        "train --runs taken",
+        "reproduce gridworld --results taken",
+        "reproduce gridworld --runs taken",
+        "report --docs taken --no-beliefs",
+    ],
+)
+def test_a_folder_that_cannot_be_written_is_refused_before_any_work(line: str, capsys: pytest.CaptureFixture[str]):
+    Path("taken").write_text("a file where a folder should be")
+    write_records(Path("results/gridworld/records.csv"), recorded())
+    Path("runs").mkdir()
+    assert "taken" in refused(capsys, *shlex.split(line))
+
+
+def test_the_exit_code_reaches_the_shell_without_a_traceback():
+    code = "import sys; from nbf.cli import main; sys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", code, "train", "--arm", "x"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == ["nbf: There is no arm 'x'; choose from faithful, enumerated."]
+
+
+# --- what the commands do ------------------------------------------------------------------------
+
+
+def test_an_interrupted_training_says_how_to_go_on(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    from nbf.training.fit import TrainingStopped
+
+    def stopped(*arguments: object, **options: object) -> Path:
+        raise TrainingStopped("stopped at step 20 of 40")
+
+    monkeypatch.setattr("nbf.experiments.gridworld.train", stopped)
+    assert main(list(TRAIN)) == 130
+    typed = shlex.join(["nbf", *TRAIN])
+    assert (
+        capsys.readouterr().err.splitlines()[-1] == f"nbf: training stopped at step 20 of 40; it goes on with: {typed}"
+    )
+
+
+def test_a_loss_that_is_not_finite_is_an_error_not_a_traceback(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    def diverged(*arguments: object, **options: object) -> Path:
+        raise FloatingPointError("The loss became nan by step 20.")
+
+    monkeypatch.setattr("nbf.experiments.gridworld.train", diverged)
+    Path("runs").mkdir()
+    assert "The loss became nan" in refused(capsys, *TRAIN)
+
+
+def test_a_finished_training_is_told_and_not_repeated(trained: Path, model: Path, capsys: pytest.CaptureFixture[str]):
+    written = model.stat().st_mtime_ns
+    told = answered(capsys, *TRAIN, "--runs", trained)
+    assert Path(told["model"]) == model
+    assert told["training"]["steps"] == 40
+    assert np.isfinite(told["loss"])
+    assert model.stat().st_mtime_ns == written
+
+
+def test_a_model_with_other_settings_is_not_passed_off_as_the_one_asked_for(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+):
+    message = refused(capsys, *TRAIN[:-1], "60", "--runs", trained)
+    assert '"steps": 40' in message
+    assert '"steps": 60' in message
+
+
+def test_info_tells_what_a_model_is(model: Path, capsys: pytest.CaptureFixture[str]):
+    told = answered(capsys, "info", model)
+    assert (told["class"], told["arm"], told["environment"]) == ("EnumeratedConfig", ARM, CONFIG)
+    assert told["seed"] == 0
+    assert told["bytes"] == model.stat().st_size > 4 * told["parameters"] > 0
+    assert main(["info", str(model)]) == 0
+    text = capsys.readouterr().out
+    assert all(part in text for part in ("EnumeratedConfig", CONFIG, "steps 40", str(told["parameters"])))
+
+
+def test_reproduce_records_once_and_evaluate_agrees(
+    trained: Path, model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    from nbf.experiments import gridworld
+
+    contenders = gridworld.contenders
+    monkeypatch.setattr(
+        gridworld, "contenders", lambda *args: [row for row in contenders(*args) if row.particles in (16, 32)]
+    )
+    first = answered(capsys, *REPRODUCE, "--runs", trained)
+    assert [(run["config"], run["arm"], run["new"]) for run in first["runs"]] == [(CONFIG, ARM, True)]
+    (run,) = read_runs("results/gridworld")
+    assert run.command == shlex.join(["nbf", *REPRODUCE, "--runs", str(trained), "--json"])
+    before = Path("results/gridworld/records.csv").read_bytes()
+
+    assert main([*REPRODUCE, "--runs", str(trained)]) == 0
+    printed = capsys.readouterr()
+    assert "recorded already" in printed.err
+    assert "NBF (16), enumerated" in printed.out
+    assert Path("results/gridworld/records.csv").read_bytes() == before
+
+    told = answered(capsys, "evaluate", model, "--episodes", "4")
+    assert (told["config"], told["arm"], told["episodes"]) == (CONFIG, ARM, 4)
+    assert [(row["filter"], row["particles"]) for row in told["filters"]] == [("nbf", 16), ("nbf", 32), ("pf", 32)]
+    means = {
+        (record.filter, record.particles): record.value
+        for record in read_records("results/gridworld")
+        if (record.step, record.metric) == (ALL, "js")
+    }
+    for row in told["filters"][:2]:
+        np.testing.assert_allclose(row["js"], means[row["filter"], row["particles"]], **FLOAT)
+
+
+# --- report --------------------------------------------------------------------------------------
+
+
+def recorded() -> list[Record]:
+    """A few records of two configurations and two arms."""
+    rows = [("8-2D-random", "pf", "", 32), ("8-2D-random", "nbf", "faithful", 16), ("8-2D-random", "nbf", ARM, 16)]
+    rows += [("5-2D-fixed", "pf", "", 32), ("8-2D-random-diffuse", "nbf", "faithful", 16)]
+    return [
+        Record("gridworld", config, filter, arm, particles, particles, 0, step, "js", 0.125, 0.01, 500)
+        for config, filter, arm, particles in rows
+        for step in (ALL, 1, 2)
+    ]
+
+
+def test_report_draws_the_records_and_fills_the_tables(capsys: pytest.CaptureFixture[str]):
+    write_records(Path("results/gridworld/records.csv"), recorded())
+    for path, name in (
+        ("docs/reproduction.md", "gridworld-extra"),
+        ("docs/plain.md", None),
+        ("README.md", "gridworld"),
+    ):
+        Path(path).parent.mkdir(exist_ok=True)
+        Path(path).write_text(f"# Title\n\n<!-- nbf:table {name} -->\n<!-- /nbf:table -->\n" if name else "# Title\n")
+    written = answered(capsys, "report", "--no-beliefs")["written"]
+    figures = [f"docs/figures/gridworld-{kind}.png" for kind in ("fixed", "random", "extra")]
+    assert written == [*figures, "docs/reproduction.md", "README.md"]
+    assert all(Path(path).read_bytes().startswith(b"\x89PNG") for path in figures)
+    readme, extra = Path("README.md").read_text(), Path("docs/reproduction.md").read_text()
+    assert "0.125 ± 0.010" in readme
+    assert "enumerated" not in readme
+    assert "diffuse" not in readme
+    assert "NBF (16), enumerated" in extra
+    assert "8-2D-random-diffuse" in extra
+    assert answered(capsys, "report", "--no-beliefs")["written"] == figures
+
+
+def test_report_refuses_a_table_it_does_not_know_and_writes_nothing(capsys: pytest.CaptureFixture[str]):
+    write_records(Path("results/gridworld/records.csv"), recorded())
+    Path("README.md").write_text("<!-- nbf:table griddworld -->\n<!-- /nbf:table -->\n")
+    message = refused(capsys, "report", "--no-beliefs")
+    assert "griddworld" in message
+    assert "gridworld-random" in message
