@@ -5,6 +5,8 @@ A new transform, decoder, encoder or filter adds its line here and is then held 
 
 from __future__ import annotations
 
+import itertools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -39,9 +41,7 @@ def with_random_parameters(build, key, scale=0.4):
 
 
 TRANSFORMS = {
-    "affine coupling": lambda key, dimension: AffineCoupling(
-        key, dimension, EMBEDDING, layers=3, width=8, depth=2
-    ),
+    "affine coupling": lambda key, dimension: AffineCoupling(key, dimension, EMBEDDING, layers=3, width=8, depth=2),
 }
 """(key, dimension) -> a fresh transform of unbounded vectors, conditioned on `EMBEDDING` numbers."""
 
@@ -96,12 +96,36 @@ def small_grid(*, error=0.3, temperature=1.0) -> tuple[Gridworld, GoalPolicy]:
     return environment, GoalPolicy(jnp.asarray([2, 0]), jnp.asarray(temperature))
 
 
+def all_walks(environment, policy, observations) -> tuple[np.ndarray, float]:
+    """p(x_T | y_1:T) and p(y_1:T) of a 2-D Gridworld: every start and every sequence of actions, by itself."""
+    side, walls = environment.space.shape, ~np.asarray(environment.free).reshape(environment.space.shape)
+    error, temperature, goal = float(environment.error), float(policy.temperature), np.asarray(policy.goal)
+    actions = [(-1, 0), (1, 0), (0, -1), (0, 1)]
+
+    def destination(cell, action):
+        target = (cell[0] + action[0], cell[1] + action[1])
+        inside = 0 <= target[0] < side[0] and 0 <= target[1] < side[1]
+        return target if inside and not walls[target] else cell
+
+    mass = np.zeros(side)
+    starts = [cell for cell in np.ndindex(side) if not walls[cell]]
+    for start, chosen in itertools.product(starts, itertools.product(range(4), repeat=len(observations))):
+        cell, probability = start, 1.0 / len(starts)
+        for action, symbol in zip(chosen, observations, strict=True):
+            ends = [destination(cell, a) for a in actions]
+            scores = [np.exp(-np.abs(np.subtract(end, goal)).sum() / temperature) for end in ends]
+            right = 4 if ends[action] == cell else action
+            probability *= scores[action] / sum(scores) * (1 - error if symbol == right else error / 4)
+            cell = ends[action]
+        mass[cell] += probability
+    return mass.ravel() / mass.sum(), float(mass.sum())
+
+
 FILTERS = {
     "exact": ExactFilter,
     "particle": lambda: ParticleFilter(16),
     "neural, tabular": lambda: NeuralBayesianFilter(TabularModel(Lattice((3, 3))), 16),
-    "neural, flow": lambda: NeuralBayesianFilter(MODELS["dequantized flow"](jax.random.key(1), (3, 3)), 16),
-    "neural, enumerated": lambda: NeuralBayesianFilter(MODELS["enumerated"](jax.random.key(2), (3, 3)), 16),
+    "neural, dequantized flow": lambda: NeuralBayesianFilter(MODELS["dequantized flow"](jax.random.key(1), (3, 3)), 16),
     "approx": lambda: ApproxBeliefs(TabularModel(Lattice((3, 3))), 16),
 }
 """() -> a filter for `small_grid`."""

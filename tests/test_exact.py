@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from agreement import assert_frequencies
-from constructors import small_grid
+from constructors import all_walks, small_grid
 from tolerances import FLOAT, monte_carlo
 from worlds import hidden_markov, posterior, three_rooms, trap_door
 
@@ -27,31 +27,6 @@ NEVER, ALWAYS_NAN, ALWAYS_INFINITE = 2, 3, 4
 """Symbols of `trap_door` that no trajectory explains."""
 update = eqx.filter_jit(ExactFilter().update)
 track = eqx.filter_jit(functools.partial(run, ExactFilter()))
-
-
-def all_walks(environment, policy, observations) -> tuple[np.ndarray, float]:
-    """p(x_T | y_1:T) and p(y_1:T) of a 2-D Gridworld: every start and every sequence of actions, by itself."""
-    side, walls = environment.space.shape, ~np.asarray(environment.free).reshape(environment.space.shape)
-    error, temperature, goal = float(environment.error), float(policy.temperature), np.asarray(policy.goal)
-    actions = [(-1, 0), (1, 0), (0, -1), (0, 1)]
-
-    def destination(cell, action):
-        target = (cell[0] + action[0], cell[1] + action[1])
-        inside = 0 <= target[0] < side[0] and 0 <= target[1] < side[1]
-        return target if inside and not walls[target] else cell
-
-    mass = np.zeros(side)
-    starts = [cell for cell in np.ndindex(side) if not walls[cell]]
-    for start, chosen in itertools.product(starts, itertools.product(range(4), repeat=len(observations))):
-        cell, probability = start, 1.0 / len(starts)
-        for action, symbol in zip(chosen, observations, strict=True):
-            ends = [destination(cell, a) for a in actions]
-            scores = [np.exp(-np.abs(np.subtract(end, goal)).sum() / temperature) for end in ends]
-            right = 4 if ends[action] == cell else action
-            probability *= scores[action] / sum(scores) * (1 - error if symbol == right else error / 4)
-            cell = ends[action]
-        mass[cell] += probability
-    return mass.ravel() / mass.sum(), float(mass.sum())
 
 
 @pytest.mark.parametrize("observations", [[1, 1, 2, 4], [0, 4, 3, 1]], ids=str)
@@ -277,5 +252,5 @@ def test_an_environment_that_cannot_list_its_states_is_refused(key):
         lambda: ExactFilter().update(key, jnp.ones(3) / 3, jnp.asarray(0), Unlisted(), None),
         lambda: ExactFilter().belief(jnp.ones(3) / 3, Unlisted()),
     ):
-        with pytest.raises(InputError, match="Enumerable.*Unlisted"):
+        with pytest.raises(InputError, match=r"Enumerable.*Unlisted"):
             call()

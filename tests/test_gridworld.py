@@ -352,7 +352,7 @@ def test_extreme_temperatures_and_distances_keep_probabilities(temperature, side
 @pytest.mark.parametrize("observation", [-1, 5, 2**31 - 1, 1.0, math.nan, [1], "up", None], ids=str)
 def test_an_observation_outside_the_alphabet_is_refused(observation):
     environment = Gridworld(Lattice((4, 4)), jnp.asarray(0.1))
-    with pytest.raises(InputError, match="alphabet|one integer symbol"):
+    with pytest.raises(InputError, match=r"alphabet|one integer symbol"):
         environment.check_observation(np.asarray(observation))
 
 

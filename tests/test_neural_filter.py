@@ -56,10 +56,10 @@ def truth():
 
 @pytest.fixture(scope="module")
 def runs():
-    """400 runs with each number of particles."""
+    """200 runs with each number of particles."""
     environment, policy = small_grid()
-    keys = jax.random.split(jax.random.key(1), 400)
-    return {n: many(tabular(n), keys, environment, policy) for n in (64, 256, 1024, 4096)}
+    keys = jax.random.split(jax.random.key(1), 200)
+    return {n: many(tabular(n), keys, environment, policy) for n in (32, 128, 512, 2048)}
 
 
 def slope_of(sizes, errors):
@@ -90,35 +90,40 @@ def test_the_embedding_converges_to_the_posterior(runs, truth):
     errors = [np.abs(np.asarray(states.embedding) - probs).max(axis=(1, 2)) for states, _ in runs.values()]
     slope, error = slope_of(list(runs), np.stack(errors))
     np.testing.assert_allclose(slope, -0.5, rtol=0, atol=4 * error)
-    last = np.asarray(runs[4096][0].embedding, np.float64)
-    np.testing.assert_array_less(np.abs(last.mean(axis=0) - probs), monte_carlo(last.std(axis=0), 400, k=5) + 1e-3)
+    last = np.asarray(runs[2048][0].embedding, np.float64)
+    np.testing.assert_array_less(np.abs(last.mean(axis=0) - probs), monte_carlo(last.std(axis=0), 200, k=5) + 1e-3)
 
 
-@pytest.mark.parametrize("n", [8, 1024])
-def test_the_evidence_is_unbiased_and_agrees_with_the_exact_one(n, truth, key):
-    """Drawing from a table is multinomial resampling, so E[product of evidences] = p(y_1:T) at any n;
-    and a single run with many particles is close to it."""
+def test_the_evidence_is_unbiased(truth, key):
+    """Drawing from a table is multinomial resampling, so E[product of evidences] = p(y_1:T) at any n."""
     environment, policy = small_grid()
-    _, info = many(tabular(n), jax.random.split(key, 2000), environment, policy)
+    _, info = many(tabular(8), jax.random.split(key, 2000), environment, policy)
     ratio = np.exp(np.asarray(info.log_evidence, np.float64).sum(axis=1) - truth[1].sum())
+    assert ratio.std() > 0.2
     np.testing.assert_allclose(ratio.mean(), 1.0, rtol=0, atol=monte_carlo(ratio.std(), 2000))
-    assert (ratio.std() < 0.1) == (n == 1024)
     assert not np.any(info.recovered)
     np.testing.assert_array_equal(info.attempts, np.ones((2000, 6)))
+
+
+def test_the_evidence_converges_to_the_exact_one(runs, truth):
+    """Step by step, at the rate of everything else."""
+    errors = [np.abs(np.asarray(info.log_evidence, np.float64) - truth[1]).max(axis=1) for _, info in runs.values()]
+    slope, error = slope_of(list(runs), np.stack(errors))
+    np.testing.assert_allclose(slope, -0.5, rtol=0, atol=4 * error)
+    assert errors[-1].max() < 0.15
 
 
 # One step
 
 
-def one_step(filter, key, observation=jnp.asarray(1), **settings):
-    environment, policy = small_grid(**settings)
-    start = filter.init(key, environment)
-    return filter.update(key, start, observation, environment, policy)
+def one_step(filter, key, observation):
+    environment, policy = small_grid()
+    return filter.update(key, filter.init(key, environment), observation, environment, policy)
 
 
 def test_the_estimate_is_the_self_normalised_sum(key):
     filter = tabular(50)
-    state, info = jax.jit(lambda key: one_step(filter, key))(key)
+    state, info = jax.jit(lambda key: one_step(filter, key, jnp.asarray(1)))(key)
     weights = np.exp(np.asarray(state.particles.log_weights, np.float64))
     values = np.asarray(jax.vmap(value)(state.particles.states), np.float64)
     np.testing.assert_allclose(filter.estimate(state, value), weights @ values / weights.sum(), **FLOAT)
@@ -140,11 +145,8 @@ def test_the_first_embedding_is_that_of_the_start(key):
 class Unlisted(Environment):
     """A grid that does not tell which states there are."""
 
+    space: Lattice
     grid: Gridworld
-
-    @property
-    def space(self):
-        return self.grid.space
 
     def init(self, key):
         return self.grid.init(key)
@@ -164,12 +166,10 @@ class Unlisted(Environment):
 
 def test_a_start_that_cannot_be_listed_is_sampled(key):
     grid, policy = small_grid()
-    filter = tabular(64, initial_samples=5000)
-    state = jax.jit(lambda key: filter.init(key, Unlisted(grid)))(key)
+    filter, environment = tabular(64, initial_samples=5000), Unlisted(grid.space, grid)
+    state = jax.jit(lambda key: filter.init(key, environment))(key)
     assert_frequencies(5000 * np.asarray(state.embedding), np.asarray(grid.free) / 8, detects=0.06)
-    state, info = jax.jit(lambda key, state: filter.update(key, state, jnp.asarray(1), Unlisted(grid), policy))(
-        key, state
-    )
+    state, info = filter.step(key, state, jnp.asarray(1), environment, policy)
     assert np.all(np.isfinite(state.embedding))
     assert float(info.ess) > 1
 
@@ -228,14 +228,14 @@ def test_a_missing_observation_is_no_evidence(key):
 def test_a_missing_observation_is_a_prediction(key):
     environment, policy = small_grid()
     predicted, _ = ExactFilter().update(key, ExactFilter().init(key, environment), None, environment, policy)
-    state, info = jax.jit(lambda key: one_step(tabular(20_000), key, None))(key)
-    assert_frequencies(20_000 * np.asarray(state.embedding), predicted, detects=0.03)
-    np.testing.assert_allclose(info.ess, 20_000, **FLOAT)
+    state, info = jax.jit(lambda key: one_step(tabular(10_000), key, None))(key)
+    assert_frequencies(10_000 * np.asarray(state.embedding), predicted, detects=0.04)
+    np.testing.assert_allclose(info.ess, 10_000, **FLOAT)
     assert int(info.attempts) == 1
 
 
 def test_a_model_that_knows_only_walls_recovers_to_something_finite(key):
-    state, info = one_step(scripted(WALL, WALL, WALL, max_attempts=3), key)
+    state, info = one_step(scripted(WALL, WALL, WALL, max_attempts=3), key, jnp.asarray(1))
     assert bool(info.recovered)
     assert int(info.attempts) == 3
     assert float(info.ess) == 0.0
@@ -283,7 +283,7 @@ def test_redraws_happen_as_often_as_chance_says(key):
     states, info = many(rooms(n), jax.random.split(key, repeats), world, policy, jnp.asarray([1]))
     q = (1 - p) ** n
     counts = np.bincount(np.asarray(info.attempts)[:, 0], minlength=6)[1:]
-    assert_frequencies(counts, [*((1 - q) * q**k for k in range(4)), q**4], detects=0.05)
+    assert_frequencies(counts, [*((1 - q) * q**k for k in range(4)), q**4], detects=0.06)
     lost = np.asarray(info.recovered)[:, 0]
     np.testing.assert_allclose(lost.mean(), q**5, rtol=0, atol=monte_carlo(np.sqrt(q**5 * (1 - q**5)), repeats))
     # However many attempts it took, the belief is the posterior: behind the door for certain.
@@ -300,79 +300,77 @@ def filter(request):
     return FILTERS[request.param]()
 
 
+class Counted(Gridworld):
+    """Counts how often it is traced: Python runs this method only while something is compiled."""
+
+    traces = [0]  # noqa: RUF012
+
+    def log_likelihood(self, observation, state, next_state):
+        self.traces[0] += 1
+        return super().log_likelihood(observation, state, next_state)
+
+
 @functools.cache
 def grids():
     """Three environments and policies of one structure."""
     family = RandomGridworlds(3, 2, 1, 1, temperature=0.5, error=0.2)
-    batch = jax.jit(jax.vmap(family.sample))(jax.random.split(jax.random.key(4), 3))
+    grids, policies = jax.jit(jax.vmap(family.sample))(jax.random.split(jax.random.key(4), 3))
+    batch = Counted(grids.space, grids.error), policies
     return [jax.tree.map(lambda leaf, i=i: leaf[i], batch) for i in range(3)]
 
 
-def test_a_batch_of_filters_is_the_same_as_one_by_one(filter, key):
-    keys = jax.random.split(key, 3)
+def test_a_batch_of_runs_is_the_same_as_single_steps_from_python(filter, key):
+    """Three episodes under one `vmap`, each in its own grid, against a plain loop that goes from one episode
+    to the next at every step: no step after the second compiles anything, and none mixes up its inputs."""
+    keys, observations = jax.random.split(key, 3), jnp.asarray([[0, 4, 3], [1, 1, 2], [4, 0, 4]])
     environments, policies = jax.tree.map(lambda *leaves: jnp.stack(leaves), *grids())
-    observations = jnp.asarray([0, 4, 3])
 
-    def one(key, environment, policy, observation):
-        state = filter.init(key, environment)
-        state, info = filter.update(key, state, observation, environment, policy)
-        return state, info, state_probabilities(filter.belief(state, environment), environment)
+    @jax.jit
+    @jax.vmap
+    def together(key, observations, environment, policy):
+        def look(state):
+            return state, state_probabilities(filter.belief(state, environment), environment)
 
-    together = jax.jit(jax.vmap(one))(keys, environments, policies, observations)
-    alone = jax.jit(one)
-    for lane, (environment, policy) in enumerate(grids()):
-        single = alone(keys[lane], environment, policy, observations[lane])
-        for both, leaf in zip(jax.tree.leaves(together), jax.tree.leaves(single), strict=True):
-            np.testing.assert_allclose(both[lane], leaf, **FLOAT)
-    np.testing.assert_allclose(np.sum(together[2], axis=1), np.ones(3), rtol=0, atol=1e-3)
+        return run(filter, key, observations, environment, policy, look=look)
 
-
-def test_environment_and_policy_change_without_compiling_again(filter, key):
-    """Between any two steps; the compiled step takes both as arguments."""
-    traces = 0
-
-    @eqx.filter_jit
-    def update(key, state, observation, environment, policy):
-        nonlocal traces
-        traces += 1
-        return filter.update(key, state, observation, environment, policy)
-
-    state = filter.init(key, grids()[0][0])
-    for environment, policy in [*grids(), *grids()]:
-        state, _ = update(key, state, jnp.asarray(1), environment, policy)
-    assert traces == 1
-
-
-def test_the_step_from_python_is_the_update(filter, key):
-    """With environments and policies that change at every step, and a missing observation."""
-    update = eqx.filter_jit(filter.update)
-    stepped = updated = filter.init(key, grids()[0][0])
-    for (environment, policy), observation in zip([*grids(), grids()[1]], (1, 4, None, 0), strict=True):
-        observation = None if observation is None else jnp.asarray(observation)
-        stepped, step_info = filter.step(key, stepped, observation, environment, policy)
-        updated, update_info = update(key, updated, observation, environment, policy)
-        for one, other in zip(
-            jax.tree.leaves((stepped, step_info)), jax.tree.leaves((updated, update_info)), strict=True
-        ):
-            np.testing.assert_allclose(one, other, **FLOAT)
+    (states, probs), infos = together(keys, observations, environments, policies)
+    np.testing.assert_allclose(np.sum(probs, axis=-1), np.ones((3, 3)), rtol=0, atol=1e-3)
+    start_keys, step_keys = jax.vmap(lambda key: jax.random.split(key))(keys).T
+    step_keys = jax.vmap(lambda key: jax.random.split(key, 3))(step_keys)
+    begin = jax.jit(filter.init)
+    alone = [begin(start_key, environment) for start_key, (environment, _) in zip(start_keys, grids(), strict=True)]
+    for t in range(3):
+        for lane, (environment, policy) in enumerate(grids()):
+            if t == 1 and lane == 1:
+                compiled = Counted.traces[0]
+            alone[lane], info = filter.step(step_keys[lane, t], alone[lane], observations[lane, t], environment, policy)
+            expected = jax.tree.map(lambda leaf, lane=lane, t=t: leaf[lane, t], (states, infos))
+            for one, other in zip(jax.tree.leaves((alone[lane], info)), jax.tree.leaves(expected), strict=True):
+                np.testing.assert_allclose(one, other, **FLOAT)
+    assert Counted.traces[0] == compiled
     with pytest.raises(InputError, match="alphabet"):
-        filter.step(key, stepped, jnp.asarray(5), environment, policy)
+        filter.step(key, alone[0], jnp.asarray(5), *grids()[0])
 
 
-def test_a_run_is_its_steps(filter, key):
+def test_the_first_step_compiles_for_all_others(filter, key):
+    """A state has the same shapes and types before and after a step, so the second one compiles nothing."""
     environment, policy = grids()[0]
-    observations = jnp.asarray([1, 4, 0])
-    looks, infos = eqx.filter_jit(run)(
-        filter, key, observations, environment, policy,
-        look=lambda state: state_probabilities(filter.belief(state, environment), environment),
-    )  # fmt: skip
-    start_key, step_key = jax.random.split(key)
-    state = filter.init(start_key, environment)
-    for t, step in enumerate(jax.random.split(step_key, 3)):
-        state, info = filter.step(step, state, observations[t], environment, policy)
-        np.testing.assert_allclose(infos.log_evidence[t], info.log_evidence, **FLOAT)
-        probs = state_probabilities(filter.belief(state, environment), environment)
-        np.testing.assert_allclose(looks[t], probs, **FLOAT)
+    start = jax.eval_shape(filter.init, key, environment)
+    after, _ = jax.eval_shape(filter.update, key, start, jnp.asarray(0), environment, policy)
+
+    def kinds(tree):
+        return [(leaf.shape, leaf.dtype, leaf.weak_type) for leaf in jax.tree.leaves(tree)]
+
+    assert kinds(start) == kinds(after)
+
+
+def test_a_missing_observation_from_python(filter, key):
+    environment, policy = grids()[0]
+    state, info = filter.step(key, filter.init(key, environment), None, environment, policy)
+    np.testing.assert_allclose(info.log_evidence, 0.0, **FLOAT)
+    assert not bool(info.recovered)
+    for leaf in jax.tree.leaves(state):
+        assert np.all(np.isfinite(leaf))
 
 
 def test_a_changed_policy_is_never_mistaken_for_the_old_one(key):

@@ -70,7 +70,7 @@ def test_codes_are_centred_evenly_spaced_and_inside_the_unit_box(shape):
 def test_a_thousand_lattices_with_different_walls_are_one_vmap(key):
     legal = jax.random.bernoulli(key, 0.5, (1000, 12))
     spaces = jax.vmap(lambda legal: Lattice((3, 4), legal))(legal)
-    found = jax.jit(jax.vmap(lambda space: jax.vmap(space.contains)(jnp.asarray(Lattice((3, 4)).points())))(spaces)
+    found = jax.jit(jax.vmap(lambda space: jax.vmap(space.contains)(jnp.asarray(Lattice((3, 4)).points()))))(spaces)
     np.testing.assert_array_equal(found, legal)
 
 

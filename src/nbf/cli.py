@@ -92,15 +92,14 @@ class Demo(Command):
 
     def show(self, answer: dict[str, Any], console: Console) -> None:
         episodes = answer["config"]["episodes"]
-        table = _table("filter", "JS, this episode", f"JS, {episodes} episodes", "ESS", "µs/update", "calls/update")
+        table = _table("filter", "JS, shown", f"JS, {episodes} episodes", "ESS", "µs/update", "calls/update")
         for row in answer["filters"]:
             mean = f"{row['js']:.3f} ± {row['js_se']:.3f}"
             ess = "–" if row["ess"] is None else f"{row['ess']:.1f}"
             numbers = (f"{row['js_episode']:.3f}", mean, ess, f"{row['microseconds']:.0f}", str(row["calls"]))
             table.add_row(row["filter"], *numbers)
-        console.print(
-            "\nJensen-Shannon divergence to the exact posterior, in nats (0 to 0.693), mean over the steps:\n"
-        )
+        print("\nJS: divergence (Jensen-Shannon, at most 0.693 nats) to the exact posterior, mean")
+        print("over the steps of the episode that is shown, and of all with its standard error.\n")
         console.print(table)
         console.print(f"\nanimation  {answer['animation']}\npicture    {answer['picture']}", soft_wrap=True)
 

@@ -8,6 +8,7 @@ compilation, whatever their values.
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -28,10 +29,11 @@ class _Flat:
     def __init__(self, module: PyTree):
         self.module = module  # kept alive: its id is the key it is found by
         self.leaves, self.structure = jax.tree.flatten(module)
-        self.token = _TOKENS.setdefault(self.structure, len(_TOKENS))
+        self.token = _TOKENS.setdefault(self.structure, next(_COUNTER))
 
 
 _TOKENS: dict[Any, int] = {}
+_COUNTER = itertools.count()
 _FLAT: OrderedDict[int, _Flat] = OrderedDict()
 _COMPILED: dict[tuple, Callable] = {}
 

@@ -37,4 +37,4 @@ def mean_and_error(values: Float[np.ndarray, " episodes *rest"]) -> tuple[np.nda
     """The mean over the first axis and its standard error."""
     count = values.shape[0]
     error = values.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.full(values.shape[1:], np.nan)
-    return values.mean(axis=0), error
+    return np.asarray(values.mean(axis=0)), np.asarray(error)

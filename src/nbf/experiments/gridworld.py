@@ -8,7 +8,7 @@ import json
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -29,12 +29,13 @@ from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.run import run
 from nbf.models.belief_model import MODELS, EnumeratedConfig, FlowConfig
-from nbf.training.checkpoint import load_model, save_model
+from nbf.training.checkpoint import load_model, read_file, save_model
 from nbf.training.fit import FitConfig, Fitted, fit
 
 ARMS = ("faithful", "enumerated")
 
 
+@runtime_checkable
 class Counter(Protocol):
     """Where an evaluation reports how far it is."""
 
@@ -72,6 +73,7 @@ def train(
     folder = run_folder(root, config, arm, seed)
     path = folder / "model.safetensors"
     if path.exists():
+        _check_same(path, fit_config)
         return path
     fitted = fit(
         model_config.build(prng.stream(seed, "gridworld", config.name, arm, "parameters")),
@@ -84,6 +86,16 @@ def train(
     )
     _keep(path, fitted, model_config, fit_config, config, seed)
     return path
+
+
+def _check_same(path: Path, fit_config: FitConfig) -> None:
+    """A model that is there already must be the one that was asked for."""
+    metadata, _ = read_file(path)
+    if json.loads(metadata.get("training", "null")) != asdict(fit_config):
+        raise InputError(
+            f"{path} was trained with other settings ({metadata.get('training')}). "
+            "Ask for those, choose another folder for the runs, or remove it."
+        )
 
 
 def _keep(
@@ -117,6 +129,10 @@ class EvaluationConfig:
     """Particle counts of the neural filters."""
     approx_samples: int = 64
     """Samples of the true posterior that Approx Beliefs embeds at each step."""
+
+    def __post_init__(self) -> None:
+        if self.episodes < 2:
+            raise InputError(f"A standard error needs at least 2 episodes; got {self.episodes}.")
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ LOG_SCALE_LIMIT = 2.0
 first steps reached 1e23, and the sums of squared gradients that AdaGrad keeps froze the model for good."""
 
 
-def shift_and_log_scale(raw: Float[Array, "2d *n"]) -> tuple[Float[Array, "d *n"], Float[Array, "d *n"]]:
+def shift_and_log_scale(raw: Float[Array, "twice *n"]) -> tuple[Float[Array, "d *n"], Float[Array, "d *n"]]:
     """The parameters of an affine map from a network's output, the scale softly bounded."""
     shift, log_scale = jnp.split(raw, 2)
     return shift, LOG_SCALE_LIMIT * jnp.tanh(log_scale / LOG_SCALE_LIMIT)

@@ -1,0 +1,348 @@
+"""Training: where its beliefs come from, what its loss is, and that no interruption changes its result.
+
+`test_resume` kills whole processes; here a run is interrupted at chosen steps within one.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import signal
+import threading
+from dataclasses import replace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from agreement import assert_frequencies
+from constructors import CONFIGS, MODELS, all_walks, small_grid
+from safetensors.numpy import load_file, save_file
+from tolerances import FLOAT, monte_carlo
+
+from nbf.beliefs.sources import ExactPosteriors, rollout
+from nbf.contracts import BeliefModel, BeliefSource, InputError
+from nbf.environments.gridworld import FixedInstance, RandomGridworlds
+from nbf.spaces import Lattice
+from nbf.training import fit as training
+from nbf.training.checkpoint import read_file
+from nbf.training.fit import FitConfig, TrainingStopped, batch_loss, fit
+
+FAMILY = RandomGridworlds(3, 2, 1, 1, temperature=0.5)
+SOURCE = ExactPosteriors(FAMILY, horizon=4)
+SHORT = FitConfig(steps=40, batch=4, samples=8, optimizer="adam", learning_rate=1e-2)
+KEY = jax.random.key(12)
+
+
+@pytest.fixture(autouse=True)
+def short_chunks(monkeypatch):
+    """Chunks of five steps, each of them saved."""
+    monkeypatch.setattr(training, "CHUNK", 5)
+    monkeypatch.setattr(training, "SAVE_EVERY", 0.0)
+
+
+def untrained():
+    return MODELS["enumerated"](jax.random.key(2), (3, 3))
+
+
+def train(config=SHORT, *, model=None, source=SOURCE, key=KEY, resume=None):
+    # A fresh copy: the first chunk consumes the parameters it is given.
+    model = jax.tree.map(lambda leaf: jnp.array(leaf), model or untrained())
+    return fit(model, source, config, key=key, resume=resume, progress=False)
+
+
+# Where beliefs come from
+
+
+@functools.cache
+def first_step():
+    """Of `small_grid`: p(y) of each first observation, and the posterior after it."""
+    walks = [all_walks(*small_grid(), [symbol]) for symbol in range(5)]
+    return np.array([evidence for _, evidence in walks]), np.stack([posterior for posterior, _ in walks])
+
+
+def test_a_belief_is_the_start_or_a_posterior_as_often_as_it_should_be():
+    """Horizon 1: p0 half of the time, else the posterior of an observation drawn from its own probability."""
+    evidence, posteriors = first_step()
+    environment, policy = small_grid()
+    source = ExactPosteriors(FixedInstance(environment, policy), horizon=1)
+    probs = jax.jit(jax.vmap(lambda key: source.posterior(key).probs))(jax.random.split(KEY, 6000))
+    start = np.exp(np.asarray(environment.initial_log_probs(), np.float64))
+    kinds = np.concatenate([start[None], posteriors])
+    distance = np.abs(np.asarray(probs, np.float64)[:, None] - kinds).max(axis=-1)
+    np.testing.assert_array_less(distance.min(axis=1), np.full(6000, 1e-4))
+    counts = np.bincount(distance.argmin(axis=1), minlength=6)
+    assert_frequencies(counts, np.append(0.5, 0.5 * evidence), detects=0.05)
+
+
+def test_at_depth_zero_every_belief_is_the_start():
+    environment, policy = small_grid()
+    source = ExactPosteriors(FixedInstance(environment, policy), horizon=0)
+    start = np.asarray(environment.free) / 8
+    np.testing.assert_allclose(jax.jit(source.posterior)(KEY).probs, start, **FLOAT)
+    states, space = jax.jit(source.sample, static_argnums=1)(KEY, 20_000)
+    np.testing.assert_array_equal(space.legal, environment.free)
+    cells = np.ravel_multi_index(tuple(np.asarray(states).T), (3, 3))
+    assert_frequencies(np.bincount(cells, minlength=9), start, detects=0.03)
+
+
+def test_samples_have_the_frequencies_of_the_posterior():
+    """One sample of each of many beliefs is a draw from the mean belief; two of one belief go together."""
+    evidence, posteriors = first_step()
+    environment, policy = small_grid()
+    source = ExactPosteriors(FixedInstance(environment, policy), horizon=1)
+    states = jax.jit(jax.vmap(lambda key: source.sample(key, 2)[0]))(jax.random.split(KEY, 20_000))
+    cells = np.ravel_multi_index(tuple(np.moveaxis(np.asarray(states), -1, 0)), (3, 3))
+    kinds = np.concatenate([np.asarray(environment.free)[None] / 8, posteriors])
+    shares = np.append(0.5, 0.5 * evidence)
+    pairs = np.einsum("k,ka,kb->ab", shares, kinds, kinds).ravel()
+    assert_frequencies(np.bincount(cells[:, 0] * 9 + cells[:, 1], minlength=81), pairs, detects=0.06)
+
+
+def test_an_episode_has_the_probability_of_its_observations():
+    """All 25 sequences of two observations, against the evidence of each by enumeration."""
+    environment, policy = small_grid()
+    episodes = jax.jit(jax.vmap(lambda key: rollout(key, environment, policy, 2)))
+    states, observations = episodes(jax.random.split(KEY, 20_000))
+    assert states.shape == (20_000, 3, 2)
+    sequences = list(itertools.product(range(5), repeat=2))
+    evidence = [all_walks(environment, policy, list(sequence))[1] for sequence in sequences]
+    counts = np.bincount(np.asarray(observations) @ [5, 1], minlength=25)
+    assert_frequencies(counts, evidence, detects=0.05)
+
+
+# The loss
+
+
+@pytest.mark.parametrize("samples", [6, 7])
+@pytest.mark.parametrize("name", MODELS)
+def test_half_of_the_samples_are_embedded_and_the_other_half_scored(name, samples, key):
+    """Belief by belief and without the table: minus the mean objective of the second half, given the first."""
+    model = MODELS[name](key, (3, 3))
+    legal = jnp.asarray([[True] * 9, [True] * 8 + [False]])
+    cells = np.random.default_rng(0).integers(0, 8, (2, samples))
+    states = jnp.asarray(Lattice((3, 3)).points()[cells])
+    if name == "tabular":  # gives no probability to what it was not shown
+        states = states.at[:, samples // 2 :].set(states[:, :1])
+    loss = eqx.filter_jit(batch_loss)(model, key, states, Lattice((3, 3), legal))
+    uniform = jax.random.uniform(key, (2, 2, samples - samples // 2))
+    values = []
+    for belief in range(2):
+        half, rest = states[belief, : samples // 2], states[belief, samples // 2 :]
+        theta = model.embed(half, jnp.zeros(samples // 2))
+        if name == "dequantized flow":
+            values.append(model.decoder.log_ratio(theta[:, None], rest.T, uniform[:, belief]))
+        else:
+            values.append(model.log_prob(theta, rest, Lattice((3, 3), legal[belief])))
+    np.testing.assert_allclose(loss, -np.mean(np.asarray(values, np.float64)), **FLOAT)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_loss_falls_towards_the_entropy(name):
+    """Below that of a uniform guess, and not below what the beliefs themselves leave open."""
+    config = FitConfig(steps=300, batch=16, samples=32, optimizer="adam", learning_rate=1e-2)
+    fitted = train(config, model=MODELS[name](jax.random.key(2), (3, 3)))
+    first, last = fitted.losses[:4].mean(), fitted.losses[-12:].mean()
+    assert last < first - 0.1
+    assert last < np.log(8) - 0.1
+    probs = np.asarray(jax.jit(jax.vmap(lambda key: SOURCE.posterior(key).probs))(jax.random.split(KEY, 2000)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        entropy = -np.nansum(np.where(probs > 0, probs * np.log(probs), 0.0), axis=1)
+    assert last > entropy.mean() - monte_carlo(entropy.std(), 2000) - 0.02
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(fitted.model))
+
+
+# Interruptions
+
+
+@pytest.fixture(scope="module")
+def uninterrupted():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "CHUNK", 5)
+        return train()
+
+
+def assert_same(fitted, reference):
+    """Bit for bit."""
+    np.testing.assert_array_equal(fitted.losses, reference.losses)
+    for one, other in zip(jax.tree.leaves(fitted.model), jax.tree.leaves(reference.model), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def stop_at(monkeypatch, step, sent):
+    """The signal arrives while the progress bar shows that step."""
+    monkeypatch.setattr(
+        training.Progress, "update", lambda self, done, loss: signal.raise_signal(sent) if done == step else None
+    )
+
+
+def test_the_run_does_something(uninterrupted):
+    assert uninterrupted.losses.shape == (8,)
+    assert len(np.unique(uninterrupted.losses)) == 8
+    moved = [np.abs(np.asarray(a) - np.asarray(b)).max() for a, b in
+             zip(jax.tree.leaves(uninterrupted.model), jax.tree.leaves(untrained()), strict=True)]  # fmt: skip
+    assert min(moved) > 1e-3
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_stopped_again_and_again_ends_the_same(sent, uninterrupted, tmp_path, monkeypatch):
+    path = tmp_path / "run.safetensors"
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    for step in (5, 20, 35):
+        with monkeypatch.context() as patch:
+            stop_at(patch, step, sent)
+            with pytest.raises(TrainingStopped, match=f"step {step} of 40"):
+                train(resume=path)
+        assert read_file(path)[0]["chunks"] == str(step // 5)
+        assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
+    assert_same(train(resume=path), uninterrupted)
+    # And a finished run is read, not trained.
+    monkeypatch.setattr(training, "training_chunk", lambda *_: None)
+    assert_same(train(resume=path), uninterrupted)
+
+
+def test_a_file_makes_no_difference_nor_does_a_thread(uninterrupted, tmp_path):
+    results = []
+    thread = threading.Thread(target=lambda: results.append(train(resume=tmp_path / "run.safetensors")))
+    thread.start()
+    thread.join()
+    assert_same(results[0], uninterrupted)
+
+
+def test_every_step_has_its_own_randomness(uninterrupted, monkeypatch):
+    """Chunks of ten instead of five: the same steps, up to rounding. And another key is another run."""
+    monkeypatch.setattr(training, "CHUNK", 10)
+    fitted = train()
+    np.testing.assert_allclose(fitted.losses, uninterrupted.losses.reshape(4, 2).mean(axis=1), **FLOAT)
+    other = train(key=jax.random.key(13))
+    assert np.abs(other.losses - fitted.losses).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"config": replace(SHORT, steps=60)}, "config"),
+        ({"config": replace(SHORT, batch=5)}, "config"),
+        ({"config": replace(SHORT, samples=10)}, "config"),
+        ({"config": replace(SHORT, optimizer="nadam")}, "config"),
+        ({"config": replace(SHORT, learning_rate=0.02)}, "config"),
+        ({"key": jax.random.key(99)}, "key"),
+        ({"model": MODELS["enumerated"](jax.random.key(2), (3, 4))}, "leaf"),
+        ({"model": MODELS["dequantized flow"](jax.random.key(2), (3, 3))}, "leaf"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else next(iter(value)),
+)
+def test_a_run_with_other_settings_is_not_resumed(change, what, tmp_path, monkeypatch):
+    path = tmp_path / "run.safetensors"
+    with monkeypatch.context() as patch, pytest.raises(TrainingStopped):
+        stop_at(patch, 5, signal.SIGINT)
+        train(resume=path)
+    before = path.read_bytes()
+    with pytest.raises(InputError, match=what):
+        train(change.pop("config", SHORT), resume=path, **change)
+    assert path.read_bytes() == before
+
+
+def damaged(path, **metadata):
+    """The same leaves with other metadata."""
+    known, _ = read_file(path)
+    kept = {name: value for name, value in {**known, **metadata}.items() if value is not None}
+    save_file(load_file(path), path, metadata=kept)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_bytes(path.read_bytes()[:-20]),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(b"not a checkpoint at all"),
+        lambda path: save_file({"x": np.zeros(3)}, path),
+        lambda path: damaged(path, chunks="7"),
+        lambda path: damaged(path, chunks="-1"),
+        lambda path: damaged(path, chunks="many"),
+        lambda path: damaged(path, chunks=None),
+        lambda path: damaged(path, seconds="nan?"),
+        lambda path: damaged(path, seconds=None),
+        lambda path: damaged(path, kind="another"),
+        lambda path: save_file({**load_file(path), "losses": np.array([np.nan])}, path, metadata=read_file(path)[0]),
+    ],
+    ids=["truncated", "empty", "text", "foreign", "more chunks", "negative chunks", "no number", "no chunks",
+         "seconds", "no seconds", "kind", "loss NaN"],
+)  # fmt: skip
+def test_a_damaged_run_is_refused(damage, tmp_path, monkeypatch):
+    path = tmp_path / "run.safetensors"
+    with monkeypatch.context() as patch, pytest.raises(TrainingStopped):
+        stop_at(patch, 5, signal.SIGINT)
+        train(resume=path)
+    damage(path)
+    with pytest.raises(InputError):
+        train(resume=path)
+
+
+# Runs that fail
+
+
+class Broken(BeliefSource):
+    """Must never be asked."""
+
+    def sample(self, key, n):
+        raise AssertionError("training started")
+
+
+@pytest.mark.parametrize("inside", ["run.safetensors", "deeper/run.safetensors"])
+def test_a_path_that_cannot_be_written_is_refused_at_once(inside, tmp_path):
+    (tmp_path / "file").write_text("a file where a folder should be")
+    with pytest.raises(InputError, match="Cannot write"):
+        train(source=Broken(), resume=tmp_path / "file" / inside)
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_last_good_file(tmp_path):
+    """A step of 1e30 leaves finite parameters with which the next loss is not."""
+    path = tmp_path / "run.safetensors"
+    config = replace(SHORT, learning_rate=1e30)
+    with pytest.raises(FloatingPointError, match=r"learning rate than 1e\+30"):
+        train(config, resume=path)
+    assert read_file(path)[0]["chunks"] == "0"
+    assert all(np.all(np.isfinite(leaf)) for leaf in load_file(path).values())
+
+
+class Poisoned(BeliefModel):
+    """A loss that is finite with a gradient that is not."""
+
+    space: Lattice
+    weight: jax.Array
+
+    def embed(self, states, log_weights):
+        return jnp.zeros(1)
+
+    def sample(self, key, embedding, n, space):
+        raise NotImplementedError
+
+    def log_prob(self, embedding, states, space):
+        raise NotImplementedError
+
+    def objective(self, key, embeddings, states, space):
+        return jnp.broadcast_to(jnp.sqrt(0.0 * self.weight), states.shape[:2])
+
+    def prepared(self):
+        return self
+
+
+def test_parameters_that_are_not_finite_are_never_saved_or_returned(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "CHUNK", 1)
+    path = tmp_path / "run.safetensors"
+    with pytest.raises(FloatingPointError):
+        train(replace(SHORT, steps=1), model=Poisoned(Lattice((3, 3)), jnp.ones(())), resume=path)
+    assert all(np.all(np.isfinite(leaf)) for leaf in load_file(path).values())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"steps": 0}, {"batch": 0}, {"samples": 1}, {"learning_rate": 0.0}, {"learning_rate": float("nan")},
+     {"optimizer": "sgd?"}, {"steps": -5}],
+    ids=str,
+)  # fmt: skip
+def test_settings_that_cannot_train_are_refused(arguments):
+    with pytest.raises(InputError):
+        FitConfig(**arguments)
