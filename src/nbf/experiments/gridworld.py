@@ -73,7 +73,7 @@ def train(
     folder = run_folder(root, config, arm, seed)
     path = folder / "model.safetensors"
     if path.exists():
-        _check_same(path, fit_config)
+        check_same(path, asdict(fit_config))
         return path
     fitted = fit(
         model_config.build(prng.stream(seed, "gridworld", config.name, arm, "parameters")),
@@ -88,13 +88,13 @@ def train(
     return path
 
 
-def _check_same(path: Path, fit_config: FitConfig) -> None:
-    """A model that is there already must be the one that was asked for."""
-    metadata, _ = read_file(path)
-    if json.loads(metadata.get("training", "null")) != asdict(fit_config):
+def check_same(path: Path, training: dict[str, Any]) -> None:
+    """A model that is there already must have been trained with the settings that are asked for."""
+    found = read_file(path)[0].get("training", "null")
+    if json.loads(found) != training:
         raise InputError(
-            f"{path} was trained with other settings ({metadata.get('training')}). "
-            "Ask for those, choose another folder for the runs, or remove it."
+            f"{path} was trained with other settings ({found}, now {json.dumps(training)}). "
+            "Ask for its own, remove it to train anew, or keep both by choosing another folder with --runs."
         )
 
 

@@ -12,7 +12,7 @@ import jax
 
 from nbf.config import GridworldConfig
 from nbf.contracts import BeliefModel, InputError
-from nbf.experiments.gridworld import ARMS, EvaluationConfig, ReproduceConfig, arm_of, family_of, run_folder
+from nbf.experiments.gridworld import ARMS, EvaluationConfig, ReproduceConfig, arm_of, check_same, family_of, run_folder
 from nbf.models.belief_model import MODELS, EnumeratedConfig, FlowConfig
 from nbf.training.checkpoint import load_model, read_file
 
@@ -54,12 +54,8 @@ def jobs(
 def check_trained(job: ReproduceConfig, runs: Path) -> None:
     """Raise if the model that a job would use was trained with other settings than the job asks for."""
     path = run_folder(runs, job.config, job.arm, job.seed) / "model.safetensors"
-    wanted = json.dumps(job.settings["training"])
-    if path.exists() and (found := read_file(path)[0].get("training")) != wanted:
-        raise InputError(
-            f"{path} was trained with other settings ({found}, now {wanted}). "
-            "Ask for its own, remove it to train anew, or keep both by choosing another folder with --runs."
-        )
+    if path.exists():
+        check_same(path, job.settings["training"])
 
 
 def described(path: Path) -> tuple[BeliefModel, dict[str, Any]]:
