@@ -9,6 +9,8 @@ import pytest
 from tolerances import SEED
 
 os.environ.setdefault("MPLBACKEND", "Agg")
+# Most of the tests' time is compilation, of programs that run once: compile them quickly instead of well.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 
 # No deadline, because the first example of a test also compiles it.
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, database=None)

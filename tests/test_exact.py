@@ -75,7 +75,8 @@ def test_shifts_and_scatters_are_the_same_kernel(family, key):
         symbols = jnp.arange(environment.num_symbols)
 
         def joints(kernel):
-            joint = jax.vmap(lambda symbol: kernel.joint(probs, symbol, environment))(symbols)
+            scaled, log_scale = jax.vmap(lambda symbol: kernel.joint(probs, symbol, environment))(symbols)
+            joint = scaled * jnp.exp(log_scale)[:, None]
             return joint, kernel.predict(probs)
 
         return joints(shifts), joints(scatter), environment.free

@@ -35,11 +35,22 @@ SHORT = FitConfig(steps=40, batch=4, samples=8, optimizer="adam", learning_rate=
 KEY = jax.random.key(12)
 
 
+COMPILED = {}
+make_chunk = training.training_chunk
+
+
+def compiled_once(source, static, config):
+    """The same runs are trained over and over here; compiling is what takes the time."""
+    what = (id(source), jax.tree.structure(static), config, training.CHUNK)
+    return COMPILED.setdefault(what, make_chunk(source, static, config))
+
+
 @pytest.fixture(autouse=True)
 def short_chunks(monkeypatch):
     """Chunks of five steps, each of them saved."""
     monkeypatch.setattr(training, "CHUNK", 5)
     monkeypatch.setattr(training, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(training, "training_chunk", compiled_once)
 
 
 def untrained():
@@ -156,11 +167,9 @@ def test_the_loss_falls_towards_the_entropy(name):
 # Interruptions
 
 
-@pytest.fixture(scope="module")
-def uninterrupted():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "CHUNK", 5)
-        return train()
+@pytest.fixture
+def uninterrupted(short_chunks):
+    return train()
 
 
 def assert_same(fitted, reference):
@@ -175,6 +184,17 @@ def stop_at(monkeypatch, step, sent):
     monkeypatch.setattr(
         training.Progress, "update", lambda self, done, loss: signal.raise_signal(sent) if done == step else None
     )
+
+
+@pytest.fixture
+def stopped(short_chunks, tmp_path, monkeypatch):
+    """The file of a run that was stopped after its first chunk."""
+    path = tmp_path / "run.safetensors"
+    with monkeypatch.context() as patch:
+        stop_at(patch, 5, signal.SIGINT)
+        with pytest.raises(TrainingStopped):
+            train(resume=path)
+    return path
 
 
 def test_the_run_does_something(uninterrupted):
@@ -233,15 +253,11 @@ def test_every_step_has_its_own_randomness(uninterrupted, monkeypatch):
     ],
     ids=lambda value: value if isinstance(value, str) else next(iter(value)),
 )
-def test_a_run_with_other_settings_is_not_resumed(change, what, tmp_path, monkeypatch):
-    path = tmp_path / "run.safetensors"
-    with monkeypatch.context() as patch, pytest.raises(TrainingStopped):
-        stop_at(patch, 5, signal.SIGINT)
-        train(resume=path)
-    before = path.read_bytes()
+def test_a_run_with_other_settings_is_not_resumed(change, what, stopped):
+    before = stopped.read_bytes()
     with pytest.raises(InputError, match=what):
-        train(change.pop("config", SHORT), resume=path, **change)
-    assert path.read_bytes() == before
+        train(**{"config": SHORT, "resume": stopped, **change})
+    assert stopped.read_bytes() == before
 
 
 def damaged(path, **metadata):
@@ -270,14 +286,10 @@ def damaged(path, **metadata):
     ids=["truncated", "empty", "text", "foreign", "more chunks", "negative chunks", "no number", "no chunks",
          "seconds", "no seconds", "kind", "loss NaN"],
 )  # fmt: skip
-def test_a_damaged_run_is_refused(damage, tmp_path, monkeypatch):
-    path = tmp_path / "run.safetensors"
-    with monkeypatch.context() as patch, pytest.raises(TrainingStopped):
-        stop_at(patch, 5, signal.SIGINT)
-        train(resume=path)
-    damage(path)
+def test_a_damaged_run_is_refused(damage, stopped):
+    damage(stopped)
     with pytest.raises(InputError):
-        train(resume=path)
+        train(resume=stopped)
 
 
 # Runs that fail

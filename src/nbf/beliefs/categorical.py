@@ -51,8 +51,11 @@ class Kernel(eqx.Module):
     @abstractmethod
     def joint(
         self, probs: Float[Array, " states"], observation: Observation, environment: Enumerable
-    ) -> Float[Array, " states"]:
-        """p(x', y) for every x', given p(x) for every x."""
+    ) -> tuple[Float[Array, " states"], Float[Array, ""]]:
+        """p(x', y) / c for every x', given p(x) for every x, and log c.
+
+        c is the largest likelihood, so that likelihoods far below float32's range do no harm.
+        """
 
     @abstractmethod
     def predict(self, probs: Float[Array, " states"]) -> Float[Array, " states"]:
@@ -67,11 +70,13 @@ class BranchKernel(Kernel):
 
     def joint(
         self, probs: Float[Array, " states"], observation: Observation, environment: Enumerable
-    ) -> Float[Array, " states"]:
+    ) -> tuple[Float[Array, " states"], Float[Array, ""]]:
         states = environment.states()
         ends = jax.tree.map(lambda leaf: leaf[self.targets], states)
         likelihood = jax.vmap(jax.vmap(environment.log_likelihood, (None, None, 0)), (None, 0, 0))
-        return self._scatter(probs, jnp.exp(likelihood(observation, states, ends)))
+        taken = probs[:, None] * self.probs > 0
+        weights, log_scale = _scaled(jnp.where(taken, likelihood(observation, states, ends), -jnp.inf))
+        return self._scatter(probs, weights), log_scale
 
     def predict(self, probs: Float[Array, " states"]) -> Float[Array, " states"]:
         return self._scatter(probs, jnp.ones_like(self.probs))
@@ -92,11 +97,12 @@ class StencilKernel(Kernel):
 
     def joint(
         self, probs: Float[Array, " states"], observation: Observation, environment: Enumerable
-    ) -> Float[Array, " states"]:
+    ) -> tuple[Float[Array, " states"], Float[Array, ""]]:
         assert isinstance(environment, Stencil)
         offsets = jnp.asarray(environment.offsets, jnp.int32)
         likelihood = jax.vmap(environment.log_likelihood, (None, None, 0))
-        return self._shift(probs, jnp.exp(likelihood(observation, jnp.zeros_like(offsets[0]), offsets)))
+        weights, log_scale = _scaled(likelihood(observation, jnp.zeros_like(offsets[0]), offsets))
+        return self._shift(probs, weights), log_scale
 
     def predict(self, probs: Float[Array, " states"]) -> Float[Array, " states"]:
         return self._shift(probs, jnp.ones(len(self.shifts)))
@@ -105,6 +111,14 @@ class StencilKernel(Kernel):
         parts = zip(weights, self.arrivals, self.shifts, strict=True)
         shifted = (weight * arriving * _shifted(probs, shift) for weight, arriving, shift in parts)
         return functools.reduce(operator.add, shifted)
+
+
+def _scaled(log_likelihood: Float[Array, "*any"]) -> tuple[Float[Array, "*any"], Float[Array, ""]]:
+    """Likelihoods divided by the largest of them, and the log of that. NaN and +inf count as zero."""
+    usable = jnp.where(log_likelihood < jnp.inf, log_likelihood, -jnp.inf)
+    largest = jnp.max(usable)
+    log_scale = jnp.where(largest > -jnp.inf, largest, 0.0)
+    return jnp.exp(usable - log_scale), log_scale
 
 
 def _shifted(vector: Float[Array, " states"], shift: int) -> Float[Array, " states"]:
@@ -133,6 +147,6 @@ def bayes(
     probs: Float[Array, " states"], observation: Observation, environment: Enumerable, kernel: Kernel
 ) -> tuple[Float[Array, " states"], Float[Array, ""]]:
     """The posterior after one observation that has a positive probability, and log p(y)."""
-    joint = kernel.joint(probs, observation, environment)
+    joint, log_scale = kernel.joint(probs, observation, environment)
     evidence = jnp.sum(joint)
-    return joint / jnp.maximum(evidence, jnp.finfo(probs.dtype).tiny), jnp.log(evidence)
+    return joint / jnp.maximum(evidence, jnp.finfo(probs.dtype).tiny), jnp.log(evidence) + log_scale
