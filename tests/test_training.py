@@ -91,8 +91,8 @@ def test_at_depth_zero_every_belief_is_the_start():
     environment, policy = small_grid()
     source = ExactPosteriors(FixedInstance(environment, policy), horizon=0)
     start = np.asarray(environment.free) / 8
-    np.testing.assert_allclose(jax.jit(source.posterior)(KEY).probs, start, **FLOAT)
-    states, space = jax.jit(source.sample, static_argnums=1)(KEY, 20_000)
+    np.testing.assert_allclose(source.posterior(KEY).probs, start, **FLOAT)
+    states, space = jax.jit(lambda key: source.sample(key, 20_000))(KEY)
     np.testing.assert_array_equal(space.legal, environment.free)
     cells = np.ravel_multi_index(tuple(np.asarray(states).T), (3, 3))
     assert_frequencies(np.bincount(cells, minlength=9), start, detects=0.03)
@@ -136,7 +136,8 @@ def test_half_of_the_samples_are_embedded_and_the_other_half_scored(name, sample
     states = jnp.asarray(Lattice((3, 3)).points()[cells])
     if name == "tabular":  # gives no probability to what it was not shown
         states = states.at[:, samples // 2 :].set(states[:, :1])
-    loss = eqx.filter_jit(batch_loss)(model, key, states, Lattice((3, 3), legal))
+    spaces = jax.vmap(lambda legal: Lattice((3, 3), legal))(legal)
+    loss = eqx.filter_jit(batch_loss)(model, key, states, spaces)
     uniform = jax.random.uniform(key, (2, 2, samples - samples // 2))
     values = []
     for belief in range(2):
@@ -151,12 +152,11 @@ def test_half_of_the_samples_are_embedded_and_the_other_half_scored(name, sample
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_loss_falls_towards_the_entropy(name):
-    """Below that of a uniform guess, and not below what the beliefs themselves leave open."""
+    """But never below it: that is what the beliefs themselves leave open."""
     config = FitConfig(steps=300, batch=16, samples=32, optimizer="adam", learning_rate=1e-2)
     fitted = train(config, model=MODELS[name](jax.random.key(2), (3, 3)))
     first, last = fitted.losses[:4].mean(), fitted.losses[-12:].mean()
-    assert last < first - 0.1
-    assert last < np.log(8) - 0.1
+    assert last < first - 0.15
     probs = np.asarray(jax.jit(jax.vmap(lambda key: SOURCE.posterior(key).probs))(jax.random.split(KEY, 2000)))
     with np.errstate(divide="ignore", invalid="ignore"):
         entropy = -np.nansum(np.where(probs > 0, probs * np.log(probs), 0.0), axis=1)

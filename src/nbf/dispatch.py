@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 from jax.core import Tracer
 from jaxtyping import PyTree
@@ -39,6 +40,8 @@ _COMPILED: dict[tuple, Callable] = {}
 
 
 def _flat(module: PyTree) -> _Flat:
+    if not isinstance(module, eqx.Module):  # whatever else it is, its owner may change it in place
+        return _Flat(module)
     found = _FLAT.get(id(module))
     if found is not None:
         _FLAT.move_to_end(id(module))

@@ -14,6 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from nbf import prng
@@ -35,10 +36,15 @@ class GoalPolicy(eqx.Module):
     goal: Int[Array, " d"]
     temperature: Float[Array, ""]
 
+    def __check_init__(self) -> None:
+        if not isinstance(self.temperature, Tracer) and not np.all(np.asarray(self.temperature) > 0):
+            raise InputError(f"The softmax temperature must be above 0; got {self.temperature}.")
+
     def log_probs(self, destinations: Int[Array, "actions d"]) -> Float[Array, " actions"]:
         """log π(a | x), given where each action leads."""
         distance = jnp.sum(jnp.abs(destinations - self.goal), axis=-1)
-        return jax.nn.log_softmax(-distance / self.temperature)
+        # Relative to the nearest one, so that no temperature makes all of them -inf.
+        return jax.nn.log_softmax(-(distance - jnp.min(distance)) / self.temperature)
 
 
 class Gridworld(Stencil):
@@ -47,6 +53,15 @@ class Gridworld(Stencil):
     space: Lattice
     error: Float[Array, ""]
     """Probability that the observed symbol is wrong, uniformly among the others."""
+
+    def __check_init__(self) -> None:
+        if not isinstance(self.error, Tracer):
+            error = np.asarray(self.error)
+            if not np.all((error >= 0) & (error < 1)):
+                raise InputError(f"The observation error must be in [0, 1); got {error}.")
+        legal = self.space.legal
+        if legal is not None and not isinstance(legal, Tracer) and not np.all(np.any(np.asarray(legal), axis=-1)):
+            raise InputError(f"A grid needs a free cell; all {self.space.size} cells of this one are obstacles.")
 
     @property
     def num_symbols(self) -> int:
@@ -110,7 +125,7 @@ class Gridworld(Stencil):
 
     def initial_log_probs(self) -> Float[Array, " cells"]:
         free = self.free
-        return jnp.where(free, -jnp.log(jnp.sum(free)), -jnp.inf)
+        return jnp.where(free, -jnp.log(jnp.sum(free, dtype=jnp.float32)), -jnp.inf)
 
     def successors(
         self, state: Int[Array, " d"], policy: GoalPolicy

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Key
 
 from nbf.contracts import BeliefModel, Embedding, Environment, Filter, FilterInfo, InputError, Observation, Policy
 from nbf.filters.exact import ExactFilter
-from nbf.filters.neural import ModelBelief
+from nbf.filters.neural import ModelBelief, check_space
 
 
 class ApproxState(eqx.Module):
@@ -32,6 +32,7 @@ class ApproxBeliefs(Filter):
         self.model, self.num_samples = model.prepared(), num_samples
 
     def init(self, key: Key[Array, ""], environment: Environment) -> ApproxState:
+        check_space(self.model, environment)
         return self._embed(key, ExactFilter().init(key, environment), environment)
 
     def update(

@@ -95,7 +95,7 @@ class NeuralBayesianFilter(Filter):
         self.num_particles, self.max_attempts, self.initial_samples = num_particles, max_attempts, initial_samples
 
     def init(self, key: Key[Array, ""], environment: Environment) -> NeuralState:
-        self._check(environment)
+        check_space(self.model, environment)
         embedding_key, particle_key = jax.random.split(key)
         particles = jax.vmap(environment.init)(jax.random.split(particle_key, self.num_particles))
         if isinstance(environment, Enumerable):
@@ -113,25 +113,29 @@ class NeuralBayesianFilter(Filter):
         environment: Environment,
         policy: Policy,
     ) -> tuple[NeuralState, FilterInfo]:
-        self._check(environment)
+        check_space(self.model, environment)
 
-        def propose(key: Key[Array, ""], attempt: Int[Array, ""]) -> tuple[State, Float[Array, " n"]]:
+        def propose(key: Key[Array, ""], attempt: Int[Array, ""]) -> tuple[tuple[State, Array], Float[Array, " n"]]:
             keys = jax.random.split(key, self.num_particles + 1)
             states = self.model.sample(keys[0], state.embedding, self.num_particles, environment.space)
             moved = jax.vmap(environment.transition, (0, 0, None))(keys[1:], states, policy)
-            legal = jax.vmap(environment.space.contains)(states)
+            prior = jnp.where(jax.vmap(environment.space.contains)(states), 0.0, -jnp.inf)
             if observation is None:
-                return moved, jnp.where(legal, 0.0, -jnp.inf)
+                return (moved, prior), prior
             likelihood = jax.vmap(environment.log_likelihood, (None, 0, 0))(observation, states, moved)
-            return moved, jnp.where(legal, likelihood, -jnp.inf)
+            return (moved, prior), prior + likelihood
 
-        particles, log_weights, attempts = until_some_weight(key, self.max_attempts, propose)
+        (particles, prior), log_weights, attempts = until_some_weight(key, self.max_attempts, propose)
         posterior, log_total = normalize(log_weights)
         recovered = log_total == -jnp.inf
-        weights = jnp.where(recovered, self._even(), posterior)
-        info = FilterInfo(
-            effective_sample_size(log_weights), log_total - math.log(self.num_particles), attempts, recovered
-        )
+        # The prediction is that of the legal particles; if there is not one, of all.
+        predicted, log_legal = normalize(prior)
+        kept = jnp.where(log_legal == -jnp.inf, self._even(), predicted)
+        weights = jnp.where(recovered, kept, posterior)
+        log_evidence = log_total - math.log(self.num_particles)
+        if observation is None:
+            log_evidence = jnp.where(recovered, -jnp.inf, 0.0)
+        info = FilterInfo(effective_sample_size(log_weights), log_evidence, attempts, recovered)
         embedding = self.model.embed(particles, weights)
         return NeuralState(embedding, ParticleBelief(particles, weights)), info
 
@@ -143,12 +147,14 @@ class NeuralBayesianFilter(Filter):
         return state.particles.expectation(function)
 
     def _even(self) -> Float[Array, " n"]:
-        return jnp.full(self.num_particles, -math.log(self.num_particles))
+        return jnp.full(self.num_particles, -math.log(self.num_particles), jnp.float32)
 
-    def _check(self, environment: Environment) -> None:
-        mine, theirs = self.model.space.signature, environment.space.signature
-        if mine != theirs:
-            raise InputError(
-                f"This model was trained for states of {mine}, the environment has states of {theirs}: "
-                "load a model that was trained for it, or train one."
-            )
+
+def check_space(model: BeliefModel, environment: Environment) -> None:
+    """Raise unless a model is for the states of an environment."""
+    mine, theirs = model.space.signature, environment.space.signature
+    if mine != theirs:
+        raise InputError(
+            f"This model was trained for states of {mine}, the environment has states of {theirs}: "
+            "load a model that was trained for it, or train one."
+        )

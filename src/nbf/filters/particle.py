@@ -88,7 +88,7 @@ class ParticleFilter(Filter):
         return ParticleBelief(state.states, state.log_weights)
 
     def _even(self) -> Float[Array, " n"]:
-        return jnp.full(self.num_particles, -math.log(self.num_particles))
+        return jnp.full(self.num_particles, -math.log(self.num_particles), jnp.float32)
 
     def _parents(self, key: Key[Array, ""], state: ParticleState, attempt: Int[Array, ""]) -> ParticleState:
         """The carried set, resampled if its ESS is low and whenever it is drawn again."""

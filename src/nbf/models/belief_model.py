@@ -54,10 +54,11 @@ class BeliefEmbeddingModel(BeliefModel):
         return BeliefEmbeddingModel(space=self.space, encoder=self.encoder.prepared(self.space), decoder=self.decoder)
 
 
-def _positive(**sizes: int) -> None:
-    for name, value in sizes.items():
-        if value < 1:
-            raise InputError(f"{name} must be at least 1; got {value}.")
+def _check_sizes(config: FlowConfig | EnumeratedConfig) -> None:
+    for name, value in vars(config).items():
+        least = 0 if name.endswith("_depth") else 1
+        if isinstance(value, int) and value < least:
+            raise InputError(f"{name} must be at least {least}; got {value}.")
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class FlowConfig:
     def build(self, key: Key[Array, ""]) -> BeliefEmbeddingModel:
         """A model with fresh parameters."""
         space = Lattice(self.shape)
-        _positive(embedding=self.embedding, flow_layers=self.flow_layers, quadrature=self.quadrature)
+        _check_sizes(self)
         encoder_key, decoder_key = jax.random.split(key)
         encoder = MeanEncoder(
             encoder_key, space.dimension, self.embedding, width=self.encoder_width, depth=self.encoder_depth
@@ -120,7 +121,7 @@ class EnumeratedConfig:
     def build(self, key: Key[Array, ""]) -> BeliefEmbeddingModel:
         """A model with fresh parameters."""
         space = Lattice(self.shape)
-        _positive(embedding=self.embedding)
+        _check_sizes(self)
         encoder_key, decoder_key = jax.random.split(key)
         encoder = MeanEncoder(
             encoder_key, space.dimension, self.embedding, width=self.encoder_width, depth=self.encoder_depth

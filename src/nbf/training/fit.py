@@ -157,7 +157,7 @@ def fit(
     return Fitted(eqx.combine(run.parameters, static), np.asarray(run.losses, np.float32), run.seconds)
 
 
-def _diverged(step: int, loss: float, config: FitConfig) -> str:
+def _diverged(step: int, loss: float | str, config: FitConfig) -> str:
     return (
         f"The loss became {loss} by step {step}. The last saved state is intact; "
         f"a smaller learning rate than {config.learning_rate} may help."
@@ -180,6 +180,8 @@ class _Run:
     def save(self, path: Path, config: FitConfig, key: Key[Array, ""]) -> None:
         metadata = {**_identity(config, key), "chunks": str(self.done), "seconds": repr(self.seconds)}
         leaves = checkpoint.named_leaves((self.parameters, self.state))
+        if not all(np.isfinite(leaf).all() for leaf in leaves.values()):
+            raise FloatingPointError(_diverged(self.done * CHUNK, "finite, but not its parameters,", config))
         checkpoint.write_file(path, {**leaves, "losses": np.asarray(self.losses)}, metadata)
 
     def load(self, path: Path, config: FitConfig, key: Key[Array, ""]) -> None:
@@ -190,10 +192,14 @@ class _Run:
                     f"{path} is a run with another {name} ({metadata.get(name)}, now {value}). "
                     "Resume it with its own settings, or remove the file to start anew."
                 )
-        chunks = int(metadata["chunks"])
+        try:
+            chunks, self.seconds = int(metadata["chunks"]), float(metadata["seconds"])
+        except (KeyError, ValueError) as error:
+            raise InputError(f"{path} is a damaged run ({error}). Remove it to start anew.") from error
         _, leaves = checkpoint.read_file(path, (self.parameters, self.state), losses=(chunks,))
         self.losses = leaves.pop("losses").tolist()
-        self.seconds = float(metadata["seconds"])
+        if not np.isfinite(self.losses).all():
+            raise InputError(f"{path} is a damaged run: it holds a loss that is not finite. Remove it to start anew.")
         self.parameters, self.state = checkpoint.fill((self.parameters, self.state), leaves, path)
 
 
