@@ -29,11 +29,9 @@ from nbf.spaces import Lattice
 
 FAMILIES = {
     "5-2D": RandomGridworlds(5, 2, 1, 2),
-    "8-2D diffuse": RandomGridworlds(8, 2, 2, 3, temperature=1.0),
     "5-3D warm": RandomGridworlds(5, 3, 1, 2, temperature=0.4, error=0.25),
     "6-1D": RandomGridworlds(6, 1, 1, 2, temperature=2.0, error=0.5),
     "3-4D": RandomGridworlds(3, 4, 2, 1, temperature=1.0, error=0.01),
-    "4-2D open, flawless": RandomGridworlds(4, 2, 0, 0, error=0.0),
     "1-2D, a single cell": RandomGridworlds(1, 2, 0, 0),
 }
 each_name = pytest.mark.parametrize("name", FAMILIES)
@@ -135,28 +133,29 @@ def neighbours(dimension):
     yield state, state, 2 * dimension
 
 
-@pytest.mark.parametrize("error", [0.0, 0.1, 0.5, 0.9])
 @pytest.mark.parametrize("dimension", [1, 2, 3])
-def test_observations_are_drawn_with_their_likelihood(dimension, error, key):
+def test_observations_are_drawn_with_their_likelihood(dimension, key):
     """H as the protocol says, the likelihood is H, sums to one over the symbols, and is what is drawn."""
-    environment = Gridworld(Lattice((3,) * dimension), jnp.asarray(error))
     before, after, right = (np.stack(part).astype(np.int32) for part in zip(*neighbours(dimension), strict=True))
-    symbols, draws = environment.num_symbols, 30_000
-    expected = np.where(right[:, None] == np.arange(symbols), 1 - error, error / (symbols - 1))
+    symbols, draws = 2 * dimension + 1, 30_000
 
     @jax.jit
-    def tables(key, before, after):
+    def tables(key, error):
+        environment = Gridworld(Lattice((3,) * dimension), error)
+
         def one(key, before, after):
             drawn = jax.vmap(environment.observe, (0, None, None))(jax.random.split(key, draws), before, after)
             likelihood = jax.vmap(environment.log_likelihood, (0, None, None))(jnp.arange(symbols), before, after)
             return jnp.bincount(drawn, length=symbols), jnp.exp(likelihood)
 
-        return jax.vmap(one)(jax.random.split(key, len(before)), before, after)
+        return jax.vmap(one)(jax.random.split(key, len(before)), jnp.asarray(before), jnp.asarray(after))
 
-    counts, likelihood = tables(key, jnp.asarray(before), jnp.asarray(after))
-    np.testing.assert_allclose(likelihood, expected, **FLOAT)
-    np.testing.assert_allclose(np.sum(likelihood, axis=1), np.ones(len(right)), **FLOAT)
-    assert_frequencies(counts, expected, detects=0.03)
+    for error in (0.0, 0.1, 0.5, 0.9):
+        expected = np.where(right[:, None] == np.arange(symbols), 1 - error, error / (symbols - 1))
+        counts, likelihood = tables(key, jnp.asarray(error))
+        np.testing.assert_allclose(likelihood, expected, **FLOAT)
+        np.testing.assert_allclose(np.sum(likelihood, axis=1), np.ones(len(right)), **FLOAT)
+        assert_frequencies(counts, expected, detects=0.03)
 
 
 @each_name
@@ -169,10 +168,9 @@ def test_the_start_is_uniform_on_the_free_cells(name, key):
     assert_frequencies(np.bincount(starts, minlength=environment.space.size), uniform, detects=0.04)
 
 
-@pytest.mark.parametrize("name", ["8-2D diffuse", "5-3D warm"])
-def test_a_thousand_grids_by_one_vmap(name, key):
+@pytest.mark.parametrize("family", [RandomGridworlds(8, 2, 2, 3, 1.0), FAMILIES["5-3D warm"]], ids=["2-D", "3-D"])
+def test_a_thousand_grids_by_one_vmap(family, key):
     """Different grids and goals; nobody enters a wall or leaves the grid; moves are of one step at most."""
-    family = FAMILIES[name]
 
     @jax.jit
     def episodes(keys):
@@ -205,9 +203,7 @@ def cubes(size, dimension, width):
         yield blocked.ravel()
 
 
-@pytest.mark.parametrize(
-    ("size", "dimension", "obstacles", "width"), [(5, 2, 1, 2), (5, 3, 1, 2), (8, 2, 2, 3), (4, 1, 3, 1), (3, 2, 1, 2)]
-)
+@pytest.mark.parametrize(("size", "dimension", "obstacles", "width"), [(5, 3, 1, 2), (8, 2, 2, 3), (4, 1, 3, 1)])
 def test_obstacles_are_cubes_at_uniform_places(size, dimension, obstacles, width, key):
     family = RandomGridworlds(size, dimension, obstacles, width)
     legal = jax.jit(jax.vmap(lambda key: family.sample(key)[0].space.legal))(jax.random.split(key, 8000))

@@ -116,6 +116,7 @@ def test_the_evidence_converges_to_the_exact_one(runs, truth):
 # One step
 
 
+@eqx.filter_jit
 def one_step(filter, key, observation):
     environment, policy = small_grid()
     return filter.update(key, filter.init(key, environment), observation, environment, policy)
@@ -123,7 +124,7 @@ def one_step(filter, key, observation):
 
 def test_the_estimate_is_the_self_normalised_sum(key):
     filter = tabular(50)
-    state, info = jax.jit(lambda key: one_step(filter, key, jnp.asarray(1)))(key)
+    state, info = one_step(filter, key, jnp.asarray(1))
     weights = np.exp(np.asarray(state.particles.log_weights, np.float64))
     values = np.asarray(jax.vmap(value)(state.particles.states), np.float64)
     np.testing.assert_allclose(filter.estimate(state, value), weights @ values / weights.sum(), **FLOAT)
@@ -228,7 +229,7 @@ def test_a_missing_observation_is_no_evidence(key):
 def test_a_missing_observation_is_a_prediction(key):
     environment, policy = small_grid()
     predicted, _ = ExactFilter().update(key, ExactFilter().init(key, environment), None, environment, policy)
-    state, info = jax.jit(lambda key: one_step(tabular(10_000), key, None))(key)
+    state, info = one_step(tabular(10_000), key, None)
     assert_frequencies(10_000 * np.asarray(state.embedding), predicted, detects=0.04)
     np.testing.assert_allclose(info.ess, 10_000, **FLOAT)
     assert int(info.attempts) == 1

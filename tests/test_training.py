@@ -58,9 +58,7 @@ def untrained():
 
 
 def train(config=SHORT, *, model=None, source=SOURCE, key=KEY, resume=None):
-    # A fresh copy: the first chunk consumes the parameters it is given.
-    model = jax.tree.map(lambda leaf: jnp.array(leaf), model or untrained())
-    return fit(model, source, config, key=key, resume=resume, progress=False)
+    return fit(model or untrained(), source, config, key=key, resume=resume, progress=False)
 
 
 # Where beliefs come from
@@ -91,7 +89,7 @@ def test_at_depth_zero_every_belief_is_the_start():
     environment, policy = small_grid()
     source = ExactPosteriors(FixedInstance(environment, policy), horizon=0)
     start = np.asarray(environment.free) / 8
-    np.testing.assert_allclose(source.posterior(KEY).probs, start, **FLOAT)
+    np.testing.assert_allclose(jax.jit(lambda key: source.posterior(key).probs)(KEY), start, **FLOAT)
     states, space = jax.jit(lambda key: source.sample(key, 20_000))(KEY)
     np.testing.assert_array_equal(space.legal, environment.free)
     cells = np.ravel_multi_index(tuple(np.asarray(states).T), (3, 3))
@@ -203,6 +201,16 @@ def test_the_run_does_something(uninterrupted):
     moved = [np.abs(np.asarray(a) - np.asarray(b)).max() for a, b in
              zip(jax.tree.leaves(uninterrupted.model), jax.tree.leaves(untrained()), strict=True)]  # fmt: skip
     assert min(moved) > 1e-3
+
+
+def test_the_model_that_was_given_is_left_alone(uninterrupted):
+    """It can be used, and trained again, although the compiled loop reuses the memory of its own parameters."""
+    model = untrained()
+    before = [np.array(leaf) for leaf in jax.tree.leaves(model)]
+    assert_same(train(model=model), uninterrupted)
+    for one, other in zip(jax.tree.leaves(model), before, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert_same(train(model=model), uninterrupted)
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])

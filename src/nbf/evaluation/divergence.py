@@ -8,7 +8,7 @@ from jax.scipy.special import rel_entr
 from jaxtyping import Array, Float
 
 from nbf.beliefs.categorical import CategoricalBelief
-from nbf.beliefs.particles import ParticleBelief
+from nbf.beliefs.particles import ParticleBelief, normalize
 from nbf.contracts import Belief, Enumerable
 
 
@@ -29,5 +29,5 @@ def state_probabilities(belief: Belief, environment: Enumerable) -> Float[Array,
     if isinstance(belief, ParticleBelief):
         cells = jax.vmap(environment.index)(belief.states)
         count = jax.tree.leaves(environment.states())[0].shape[0]
-        return jnp.zeros(count).at[cells].add(jnp.exp(belief.log_weights))
+        return jnp.zeros(count).at[cells].add(jnp.exp(normalize(belief.log_weights)[0]))
     return jnp.exp(belief.log_probs(environment.states()))
