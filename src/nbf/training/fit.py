@@ -129,6 +129,7 @@ def fit(
     is interrupted (Ctrl-C or a termination signal), and a run that finds it goes on from there.
     """
     parameters, static = eqx.partition(model, eqx.is_inexact_array)
+    parameters = jax.tree.map(jnp.copy, parameters)  # the compiled loop consumes its inputs; the model given stays
     run = _Run(parameters, OPTIMIZERS[config.optimizer](config.learning_rate).init(parameters))
     path = Path(resume) if resume is not None else None
     chunks = -(-config.steps // CHUNK)
