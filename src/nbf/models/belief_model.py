@@ -87,6 +87,8 @@ class FlowConfig:
         """A model with fresh parameters."""
         space = Lattice(self.shape)
         _check_sizes(self)
+        if self.quadrature > 64:
+            raise InputError(f"quadrature must be at most 64 points an axis; got {self.quadrature}.")
         encoder_key, decoder_key = jax.random.split(key)
         encoder = MeanEncoder(
             encoder_key, space.dimension, self.embedding, width=self.encoder_width, depth=self.encoder_depth

@@ -8,6 +8,7 @@ an abstract skeleton, and the file must match that skeleton leaf by leaf before 
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
 from collections.abc import Mapping
@@ -131,19 +132,22 @@ def _config(path: Path, metadata: Mapping[str, str], classes: Mapping[str, type]
     kind = classes[metadata["class"]]
     try:
         values = json.loads(metadata["config"])
-        known = {field.name for field in fields(kind)}
-        if not isinstance(values, dict) or set(values) != known:
+        known = {field.name: str(field.type) for field in fields(kind)}
+        if not isinstance(values, dict) or set(values) != set(known):
             raise ValueError(f"expected the fields {', '.join(sorted(known))}")
-        return kind(**{name: _bounded(value) for name, value in values.items()})
+        return kind(**{name: _typed(known[name], value) for name, value in values.items()})
     except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise InputError(f"The config in {path} cannot be read: {error}.") from error
 
 
-def _bounded(value: Any) -> Any:
-    if isinstance(value, list) and len(value) <= 64:
-        return tuple(_bounded(item) for item in value)
-    if isinstance(value, bool | float) or (isinstance(value, str) and len(value) < 1000):
+def _typed(annotation: str, value: Any) -> Any:
+    """A value of a config as its field's annotation has it; sizes are bounded."""
+    if annotation == "int" and type(value) is int and 0 <= value <= LARGEST_SIZE:
         return value
-    if isinstance(value, int) and 0 <= value <= LARGEST_SIZE:
+    if annotation == "float" and type(value) in (int, float) and math.isfinite(value):
+        return float(value)
+    if annotation == "str" and type(value) is str and len(value) < 1000:
         return value
-    raise ValueError(f"{str(value)[:40]!r} is not a size up to {LARGEST_SIZE}, a number, or a short text")
+    if annotation == "tuple[int, ...]" and type(value) is list and len(value) <= 16:
+        return tuple(_typed("int", item) for item in value)
+    raise ValueError(f"{str(value)[:40]!r} is no {annotation}, or beyond {LARGEST_SIZE}")
