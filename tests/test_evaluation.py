@@ -84,7 +84,8 @@ def test_a_model_belief_as_a_table(name, key):
     table = jax.jit(lambda embedding: state_probabilities(
         ModelBelief(model, embedding, environment.space), environment
     ))(embedding)  # fmt: skip
-    one_by_one = [model.log_prob(embedding, state[None], environment.space)[0] for state in environment.states()[:3]]
+    log_prob = jax.jit(lambda state: model.log_prob(embedding, state[None], environment.space)[0])
+    one_by_one = [log_prob(state) for state in environment.states()[:3]]
     np.testing.assert_allclose(table[:3], np.exp(one_by_one), **FLOAT)
     np.testing.assert_allclose(np.sum(table), 1.0, rtol=0, atol=1e-3)
 
