@@ -14,11 +14,11 @@ from constructors import FLOW, MODELS, SOFTMAX, an_embedding, with_random_parame
 from tolerances import FLOAT, monte_carlo
 
 from nbf import prng
-from nbf.contracts import InputError, StateSpace
+from nbf.contracts import InputError
 from nbf.filters.neural import ModelBelief
 from nbf.models.belief_model import EnumeratedConfig, FlowConfig
 from nbf.models.dequantization import EDGE
-from nbf.spaces import Lattice
+from nbf.spaces import Box, Lattice
 
 SHAPES = [(5,), (3, 4), (2, 3, 2)]
 each_model = pytest.mark.parametrize("name", MODELS)
@@ -288,18 +288,9 @@ def test_a_model_belief_is_its_model(name, key):
 
 
 def test_an_expectation_over_a_space_that_cannot_be_listed_is_refused(key):
-    class Line(StateSpace):
-        signature = "line"
-
-        def encode(self, state):
-            return state
-
-        def contains(self, state):
-            return jnp.bool_(True)
-
     model = model_of("tabular", (5,))
-    with pytest.raises(InputError, match="line"):
-        ModelBelief(model, jnp.ones(5) / 5, Line()).expectation(lambda state: state)
+    with pytest.raises(InputError, match="box"):
+        ModelBelief(model, jnp.ones(5) / 5, Box((0.0,), (1.0,))).expectation(lambda state: state)
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ class Scripted(BeliefModel):
     space: Lattice
     cells: tuple[int, ...] = eqx.field(static=True)
 
-    def embed(self, states, log_weights):
+    def embed(self, states, log_weights, space=None):
         return TabularModel(self.space).embed(states, log_weights)
 
     def sample(self, key, embedding, n, space):

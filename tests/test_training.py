@@ -335,7 +335,7 @@ class Poisoned(BeliefModel):
     space: Lattice
     weight: jax.Array
 
-    def embed(self, states, log_weights):
+    def embed(self, states, log_weights, space=None):
         return jnp.zeros(1)
 
     def sample(self, key, embedding, n, space):

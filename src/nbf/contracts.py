@@ -42,17 +42,33 @@ class InputError(ValueError):
 class StateSpace(eqx.Module):
     """How a state becomes numbers for a network and back, and which states are legal.
 
-    A space travels with its environment, so what is legal may change from step to step.
+    A space travels with its environment, so what is legal may change from step to step. So may its
+    `context`.
     """
+
+    @property
+    @abstractmethod
+    def context(self) -> Float[Array, " c"] | None:
+        """Numbers that are known where a belief arises (features of the environment, of the policy, of
+        a public history), on which a model may condition. None for the paper's models. A field."""
 
     @property
     @abstractmethod
     def signature(self) -> str:
         """What a model must share with an environment to be used on it, for example `lattice(8, 8)`."""
 
+    @property
+    @abstractmethod
+    def features(self) -> int:
+        """How many numbers `encode` gives."""
+
     @abstractmethod
     def encode(self, state: State) -> Float[Array, " d"]:
         """The state as numbers of order one."""
+
+    @abstractmethod
+    def decode(self, numbers: Float[Array, " d"]) -> State:
+        """The state that is encoded nearest to these numbers; the inverse of `encode`."""
 
     @abstractmethod
     def contains(self, state: State) -> Bool[Array, ""]:
@@ -171,8 +187,9 @@ class BeliefModel(eqx.Module):
     space: eqx.AbstractVar[StateSpace]
 
     @abstractmethod
-    def embed(self, states: State, log_weights: Float[Array, " n"]) -> Embedding:
-        """θ = E_φ(x_1:n, w_1:n). Invariant to order and size; entries of weight zero are padding."""
+    def embed(self, states: State, log_weights: Float[Array, " n"], space: StateSpace | None = None) -> Embedding:
+        """θ = E_φ(x_1:n, w_1:n). Invariant to order and size; entries of weight zero are padding.
+        `space` matters to a model with a context alone."""
 
     @abstractmethod
     def sample(self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace) -> State:

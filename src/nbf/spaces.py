@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
@@ -20,6 +22,7 @@ class Lattice(StateSpace):
 
     shape: tuple[int, ...] = eqx.field(static=True)
     legal: Bool[Array, " cells"] | None = None
+    context: Float[Array, " c"] | None = None  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def __check_init__(self) -> None:
         if len(self.shape) == 0 or any(side < 1 for side in self.shape):
@@ -32,6 +35,10 @@ class Lattice(StateSpace):
     @property
     def dimension(self) -> int:
         return len(self.shape)
+
+    @property
+    def features(self) -> int:
+        return self.dimension
 
     @property
     def size(self) -> int:
@@ -61,6 +68,124 @@ class Lattice(StateSpace):
         sides = np.reshape(self.shape, (-1, *(1,) * (state.ndim - 1)))
         return (state + 0.5) / (sides / 2.0) - 1.0
 
+    def decode(self, numbers: Float[Array, " d"]) -> Int[Array, " d"]:
+        """The cell that a point of (-1, 1)^d lies in; points beyond count as the nearest one inside."""
+        sides = jnp.asarray(self.shape)
+        return jnp.clip(jnp.floor((numbers + 1.0) * sides / 2.0), 0, sides - 1).astype(jnp.int32)
+
     def contains(self, state: Int[Array, " d"]) -> Bool[Array, ""]:
         inside = self.inside(state)
         return inside if self.legal is None else inside & self.legal[self.index(state)]
+
+
+class Box(StateSpace):
+    """Real vectors between `low` and `high`; a state is a `Float[d]` vector.
+
+    Where `bounded` is false the box only says how large states are, and every finite vector is legal.
+    """
+
+    low: tuple[float, ...] = eqx.field(static=True)
+    high: tuple[float, ...] = eqx.field(static=True)
+    bounded: bool = eqx.field(static=True, default=True)
+    context: Float[Array, " c"] | None = None  # pyright: ignore[reportIncompatibleMethodOverride]
+
+    def __check_init__(self) -> None:
+        ends = (*self.low, *self.high)
+        ordered = all(low < high for low, high in zip(self.low, self.high, strict=False))
+        if not self.low or len(self.low) != len(self.high) or not ordered or not all(map(math.isfinite, ends)):
+            raise InputError(
+                "A box needs as many lower as upper ends, at least one, all finite, each lower one below its upper "
+                f"one (where states have no ends, give their usual range and bounded=False); got {self.low} and "
+                f"{self.high}."
+            )
+
+    @property
+    def signature(self) -> str:
+        return f"{'box' if self.bounded else 'reals'}{tuple(zip(self.low, self.high, strict=True))}"
+
+    @property
+    def dimension(self) -> int:
+        return len(self.low)
+
+    @property
+    def features(self) -> int:
+        return self.dimension
+
+    @property
+    def scale(self) -> Float[np.ndarray, " d"]:
+        """Half the side of the box along each axis: what one unit of the encoding is worth."""
+        return (np.asarray(self.high, np.float32) - np.asarray(self.low, np.float32)) / 2.0
+
+    @property
+    def middle(self) -> Float[np.ndarray, " d"]:
+        """The middle of the box, which is encoded as zero."""
+        return (np.asarray(self.high, np.float32) + np.asarray(self.low, np.float32)) / 2.0
+
+    def encode(self, state: Float[Array, " d"]) -> Float[Array, " d"]:
+        """The box is mapped to (-1, 1) along each axis."""
+        return (state - self.middle) / self.scale
+
+    def decode(self, numbers: Float[Array, " d"]) -> Float[Array, " d"]:
+        """The inverse of `encode`; a point outside a bounded box is moved to its nearest one."""
+        state = numbers * self.scale + self.middle
+        return jnp.clip(state, jnp.asarray(self.low), jnp.asarray(self.high)) if self.bounded else state
+
+    def contains(self, state: Float[Array, " d"]) -> Bool[Array, ""]:
+        if not self.bounded:
+            return jnp.all(jnp.isfinite(state))
+        return jnp.all((state >= jnp.asarray(self.low)) & (state <= jnp.asarray(self.high)))
+
+
+Legal = Callable[[Int[Array, " i"], Float[Array, " c"] | None], Bool[Array, " K"]]
+
+
+class Tokens(StateSpace):
+    """Sequences of `length` symbols, each one of `categories`; a state is an `Int[length]` vector.
+
+    `legal(prefix, context)` says which symbols may follow the first i = len(prefix) ones. It must leave only
+    prefixes that can be completed; it is traced once for each i, so a Python `if` on len(prefix) is fine.
+    None means that every sequence is legal.
+    """
+
+    length: int = eqx.field(static=True)
+    categories: int = eqx.field(static=True)
+    legal: Legal | None = eqx.field(static=True, default=None)
+    context: Float[Array, " c"] | None = None  # pyright: ignore[reportIncompatibleMethodOverride]
+
+    def __check_init__(self) -> None:
+        if self.length < 1 or self.categories < 1:
+            raise InputError(
+                f"Tokens need a length and a number of categories of at least 1; got {self.length} and "
+                f"{self.categories}."
+            )
+
+    @property
+    def signature(self) -> str:
+        return f"tokens({self.length}, {self.categories})"
+
+    @property
+    def features(self) -> int:
+        return self.length * self.categories
+
+    def mask(self, prefix: Int[Array, " i"]) -> Bool[Array, " K"]:
+        """Which symbols may come next."""
+        if self.legal is None:
+            return jnp.ones(self.categories, bool)
+        return self.legal(prefix, self.context)
+
+    def masks(self, state: Int[Array, " length"]) -> Bool[Array, "length K"]:
+        """Which symbols may stand at each place, given those before it."""
+        return jnp.stack([self.mask(state[:place]) for place in range(self.length)])
+
+    def encode(self, state: Int[Array, " length"]) -> Float[Array, " d"]:
+        """One-hot, symbol after symbol."""
+        return jax.nn.one_hot(state, self.categories).ravel()
+
+    def decode(self, numbers: Float[Array, " d"]) -> Int[Array, " length"]:
+        """The largest entry at each place."""
+        return jnp.argmax(numbers.reshape(self.length, self.categories), axis=1).astype(jnp.int32)
+
+    def contains(self, state: Int[Array, " length"]) -> Bool[Array, ""]:
+        inside = (state >= 0) & (state < self.categories)
+        known = jnp.clip(state, 0, self.categories - 1)
+        return jnp.all(inside & self.masks(known)[jnp.arange(self.length), known])

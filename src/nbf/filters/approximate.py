@@ -52,4 +52,4 @@ class ApproxBeliefs(Filter):
 
     def _embed(self, key: Key[Array, ""], probs: Float[Array, " states"], environment: Environment) -> ApproxState:
         samples = ExactFilter().belief(probs, environment).sample(key, self.num_samples)
-        return ApproxState(probs, self.model.embed(samples, jnp.zeros(self.num_samples)))
+        return ApproxState(probs, self.model.embed(samples, jnp.zeros(self.num_samples), environment.space))

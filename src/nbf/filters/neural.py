@@ -70,6 +70,8 @@ class NeuralState(eqx.Module):
 
     embedding: Embedding
     particles: ParticleBelief
+    context: Float[Array, " c"] | None
+    """The context in which the embedding was made, if the environment has one."""
 
 
 class NeuralBayesianFilter(Filter):
@@ -99,11 +101,11 @@ class NeuralBayesianFilter(Filter):
         embedding_key, particle_key = jax.random.split(key)
         particles = jax.vmap(environment.init)(jax.random.split(particle_key, self.num_particles))
         if isinstance(environment, Enumerable):
-            embedding = self.model.embed(environment.states(), environment.initial_log_probs())
+            embedding = self.model.embed(environment.states(), environment.initial_log_probs(), environment.space)
         else:
             samples = jax.vmap(environment.init)(jax.random.split(embedding_key, self.initial_samples))
-            embedding = self.model.embed(samples, jnp.zeros(self.initial_samples))
-        return NeuralState(embedding, ParticleBelief(particles, self._even()))
+            embedding = self.model.embed(samples, jnp.zeros(self.initial_samples), environment.space)
+        return NeuralState(embedding, ParticleBelief(particles, self._even()), environment.space.context)
 
     def update(
         self,
@@ -114,10 +116,11 @@ class NeuralBayesianFilter(Filter):
         policy: Policy,
     ) -> tuple[NeuralState, FilterInfo]:
         check_space(self.model, environment)
+        space = _in_context(environment.space, state.context)
 
         def propose(key: Key[Array, ""], attempt: Int[Array, ""]) -> tuple[tuple[State, Array], Float[Array, " n"]]:
             keys = jax.random.split(key, self.num_particles + 1)
-            states = self.model.sample(keys[0], state.embedding, self.num_particles, environment.space)
+            states = self.model.sample(keys[0], state.embedding, self.num_particles, space)
             moved = jax.vmap(environment.transition, (0, 0, None))(keys[1:], states, policy)
             prior = jnp.where(jax.vmap(environment.space.contains)(states), 0.0, -jnp.inf)
             if observation is None:
@@ -136,11 +139,11 @@ class NeuralBayesianFilter(Filter):
         if observation is None:
             log_evidence = jnp.where(recovered, -jnp.inf, 0.0)
         info = FilterInfo(effective_sample_size(log_weights), log_evidence, attempts, recovered)
-        embedding = self.model.embed(particles, weights)
-        return NeuralState(embedding, ParticleBelief(particles, weights)), info
+        embedding = self.model.embed(particles, weights, environment.space)
+        return NeuralState(embedding, ParticleBelief(particles, weights), environment.space.context), info
 
     def belief(self, state: NeuralState, environment: Environment) -> ModelBelief:
-        return ModelBelief(self.model, state.embedding, environment.space)
+        return ModelBelief(self.model, state.embedding, _in_context(environment.space, state.context))
 
     def estimate(self, state: NeuralState, function: Callable[[State], Any]) -> Any:
         """Line 7 of Algorithm 1: the self-normalised estimate of E[f(x)] from the step's own particles."""
@@ -148,6 +151,11 @@ class NeuralBayesianFilter(Filter):
 
     def _even(self) -> Float[Array, " n"]:
         return jnp.full(self.num_particles, -math.log(self.num_particles), jnp.float32)
+
+
+def _in_context(space: StateSpace, context: Float[Array, " c"] | None) -> StateSpace:
+    """The space with the context that an embedding was made in, which the next step may have replaced."""
+    return space if context is None else eqx.tree_at(lambda space: space.context, space, context)
 
 
 def check_space(model: BeliefModel, environment: Environment) -> None:

@@ -6,58 +6,89 @@ command line, and it is what a checkpoint records.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from nbf.contracts import BeliefModel, Embedding, InputError, State, StateSpace
 from nbf.models.dequantization import DequantizedFlow
-from nbf.models.enumerated import Enumerated
-from nbf.models.set_encoder import MeanEncoder, TableEncoder
-from nbf.spaces import Lattice
+from nbf.models.enumerated import Enumerated, EnumeratedDecoderConfig
+from nbf.models.set_encoder import MeanConfig, MeanEncoder
+from nbf.spaces import Box, Lattice, Tokens
 
 
+@runtime_checkable
 class Decoder(Protocol):
-    """The generative half of a `BeliefModel`."""
+    """The generative half of a `BeliefModel`. A `condition` is θ, followed by the context if there is one."""
 
-    def sample(self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace) -> State: ...
-    def log_prob(self, embedding: Embedding, states: State, space: StateSpace) -> Float[Array, " n"]: ...
+    def sample(self, key: Key[Array, ""], condition: Float[Array, " m"], n: int, space: StateSpace, /) -> State: ...
+    def log_prob(self, condition: Float[Array, " m"], states: State, space: StateSpace, /) -> Float[Array, " n"]: ...
     def objective(
-        self, key: Key[Array, ""], embeddings: Float[Array, "b m"], states: State, space: StateSpace
+        self, key: Key[Array, ""], conditions: Float[Array, "b m"], states: State, space: StateSpace, /
     ) -> Float[Array, "b n"]: ...
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """The embedding half of a `BeliefModel`."""
+
+    def __call__(self, states: State, log_weights: Float[Array, " n"], space: StateSpace) -> Embedding: ...
+    def prepared(self, space: StateSpace) -> Encoder: ...
 
 
 class BeliefEmbeddingModel(BeliefModel):
     """E_φ and f_ψ, each exchangeable."""
 
-    space: Lattice
-    encoder: MeanEncoder | TableEncoder
-    decoder: DequantizedFlow | Enumerated
+    space: StateSpace
+    encoder: Encoder
+    decoder: Decoder
+    context: int = eqx.field(static=True, default=0)
+    """How many numbers of context the model conditions on; 0 is the paper's model."""
 
-    def embed(self, states: State, log_weights: Float[Array, " n"]) -> Embedding:
-        return self.encoder(states, log_weights, self.space)
+    def embed(self, states: State, log_weights: Float[Array, " n"], space: StateSpace | None = None) -> Embedding:
+        space = self.space if space is None else space
+        self._check_context(space)
+        return self.encoder(states, log_weights, space)
 
     def sample(self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace) -> State:
-        return self.decoder.sample(key, embedding, n, space)
+        return self.decoder.sample(key, self._condition(embedding, space), n, space)
 
     def log_prob(self, embedding: Embedding, states: State, space: StateSpace) -> Float[Array, " n"]:
-        return self.decoder.log_prob(embedding, states, space)
+        return self.decoder.log_prob(self._condition(embedding, space), states, space)
 
     def objective(
         self, key: Key[Array, ""], embeddings: Float[Array, "b m"], states: State, space: StateSpace
     ) -> Float[Array, "b n"]:
-        return self.decoder.objective(key, embeddings, states, space)
+        return self.decoder.objective(key, self._condition(embeddings, space), states, space)
 
     def prepared(self) -> BeliefEmbeddingModel:
-        return BeliefEmbeddingModel(space=self.space, encoder=self.encoder.prepared(self.space), decoder=self.decoder)
+        encoder = self.encoder if self.context else self.encoder.prepared(self.space)
+        return BeliefEmbeddingModel(space=self.space, encoder=encoder, decoder=self.decoder, context=self.context)
+
+    def _condition(self, embedding: Float[Array, "*b m"], space: StateSpace) -> Float[Array, "*b k"]:
+        self._check_context(space)
+        if self.context == 0 or space.context is None:
+            return embedding
+        return jnp.concatenate([embedding, space.context], axis=-1)
+
+    def _check_context(self, space: StateSpace) -> None:
+        given = 0 if space.context is None else space.context.shape[-1]
+        if self.context and given != self.context:
+            raise InputError(
+                f"This model conditions on a context of {self.context} numbers; the space has {given}: give the "
+                "environment's space a `context` of that size, or build the model with another one."
+            )
 
 
-def _check_sizes(config: FlowConfig | EnumeratedConfig) -> None:
+def check_sizes(config: Any) -> None:
+    """Raise unless every size of a config makes sense."""
     for name, value in vars(config).items():
-        least = 0 if name.endswith("_depth") else 1
-        if isinstance(value, int) and value < least:
+        least = 0 if name.endswith(("depth", "context")) else 1
+        if type(value) is int and value < least:
             raise InputError(f"{name} must be at least {least}; got {value}.")
 
 
@@ -86,7 +117,7 @@ class FlowConfig:
     def build(self, key: Key[Array, ""]) -> BeliefEmbeddingModel:
         """A model with fresh parameters."""
         space = Lattice(self.shape)
-        _check_sizes(self)
+        check_sizes(self)
         if self.quadrature > 64:
             raise InputError(f"quadrature must be at most 64 points an axis; got {self.quadrature}.")
         encoder_key, decoder_key = jax.random.split(key)
@@ -123,7 +154,7 @@ class EnumeratedConfig:
     def build(self, key: Key[Array, ""]) -> BeliefEmbeddingModel:
         """A model with fresh parameters."""
         space = Lattice(self.shape)
-        _check_sizes(self)
+        check_sizes(self)
         encoder_key, decoder_key = jax.random.split(key)
         encoder = MeanEncoder(
             encoder_key, space.dimension, self.embedding, width=self.encoder_width, depth=self.encoder_depth
@@ -134,5 +165,80 @@ class EnumeratedConfig:
         return BeliefEmbeddingModel(space=space, encoder=encoder, decoder=decoder)
 
 
-MODELS: dict[str, type] = {kind.__name__: kind for kind in (FlowConfig, EnumeratedConfig)}
+AnyEncoder = MeanConfig
+"""The configs of the encoders; each builds its encoder from (key, inputs, embedding)."""
+AnyDecoder = EnumeratedDecoderConfig
+"""The configs of the decoders; each says whether it fits a space, and builds its decoder for one from
+(key, space, size of the condition)."""
+
+
+@dataclass(frozen=True)
+class BoxConfig:
+    """Which `Box` the states lie in."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    bounded: bool = True
+
+    def build(self) -> Box:
+        return Box(self.low, self.high, self.bounded)
+
+
+@dataclass(frozen=True)
+class LatticeConfig:
+    """Which `Lattice` the states lie on."""
+
+    shape: tuple[int, ...]
+
+    def build(self) -> Lattice:
+        return Lattice(self.shape)
+
+
+@dataclass(frozen=True)
+class TokensConfig:
+    """Which `Tokens` the states are."""
+
+    length: int
+    categories: int
+
+    def build(self) -> Tokens:
+        return Tokens(self.length, self.categories)
+
+
+def space_config(space: StateSpace) -> BoxConfig | LatticeConfig | TokensConfig:
+    """The config of a space: what a model must know of it, without what changes from step to step."""
+    if isinstance(space, Box):
+        return BoxConfig(space.low, space.high, space.bounded)
+    if isinstance(space, Lattice):
+        return LatticeConfig(space.shape)
+    if isinstance(space, Tokens):
+        return TokensConfig(space.length, space.categories)
+    raise InputError(f"No config is known for {space.signature}; a model needs a Box, a Lattice or Tokens.")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Any encoder with any decoder that fits the space."""
+
+    space: BoxConfig | LatticeConfig | TokensConfig
+    decoder: AnyDecoder
+    encoder: AnyEncoder = field(default_factory=MeanConfig)
+    embedding: int = 32
+    """Embedding size m."""
+    context: int = 0
+    """Numbers of context that encoder and decoder condition on; 0 is the paper's model."""
+
+    def build(self, key: Key[Array, ""]) -> BeliefEmbeddingModel:
+        """A model with fresh parameters."""
+        space = self.space.build()
+        for part in (self, self.decoder, self.encoder):
+            check_sizes(part)
+        self.decoder.check(space)
+        encoder_key, decoder_key = jax.random.split(key)
+        encoder = self.encoder.build(encoder_key, space.features + self.context, self.embedding)
+        decoder = self.decoder.build(decoder_key, space, self.embedding + self.context)
+        return BeliefEmbeddingModel(space=space, encoder=encoder, decoder=decoder, context=self.context)
+
+
+MODELS: dict[str, type] = {kind.__name__: kind for kind in (FlowConfig, EnumeratedConfig, ModelConfig)}
 """The configs that a checkpoint may name."""

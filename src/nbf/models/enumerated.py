@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
-from nbf.contracts import Embedding, StateSpace
+from nbf.contracts import Embedding, InputError, StateSpace
 from nbf.models.networks import Perceptron
 from nbf.spaces import Lattice
 
@@ -39,3 +41,20 @@ class Enumerated(eqx.Module):
         self, key: Key[Array, ""], embeddings: Float[Array, "b m"], states: Int[Array, "b n d"], space: StateSpace
     ) -> Float[Array, "b n"]:
         return jax.vmap(self.log_prob)(embeddings, states, space)
+
+
+@dataclass(frozen=True)
+class EnumeratedDecoderConfig:
+    """A softmax over every cell of a lattice."""
+
+    width: int = 128
+    depth: int = 2
+
+    def check(self, space: StateSpace) -> None:
+        """Raise unless the decoder fits a space."""
+        if not isinstance(space, Lattice):
+            raise InputError(f"The enumerated decoder lists the cells of a Lattice; it does not fit {space.signature}.")
+
+    def build(self, key: Key[Array, ""], space: StateSpace, condition: int) -> Enumerated:
+        assert isinstance(space, Lattice)
+        return Enumerated(key, space.size, condition, width=self.width, depth=self.depth)

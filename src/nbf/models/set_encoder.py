@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -25,20 +27,30 @@ def mean_weights(log_weights: Float[Array, " n"]) -> Float[Array, " n"]:
     return weights / jnp.maximum(jnp.sum(weights), jnp.finfo(weights.dtype).tiny)
 
 
+def inputs(states: State, space: StateSpace, size: int) -> Float[Array, "size n"]:
+    """What a network sees of each state, as columns: its encoding, and the context where `size` has room for it."""
+    encoded = jax.vmap(space.encode, out_axes=1)(states)
+    if size == encoded.shape[0]:
+        return encoded
+    assert space.context is not None
+    context = jnp.broadcast_to(space.context[:, None], (space.context.shape[0], encoded.shape[1]))
+    return jnp.concatenate([encoded, context])
+
+
 class MeanEncoder(eqx.Module):
     """The mean over the set of an MLP of each state."""
 
     network: Perceptron
 
-    def __init__(self, key: Key[Array, ""], dimension: int, embedding: int, *, width: int, depth: int):
-        self.network = Perceptron(key, dimension, embedding, width=width, depth=depth)
+    def __init__(self, key: Key[Array, ""], inputs: int, embedding: int, *, width: int, depth: int):
+        self.network = Perceptron(key, inputs, embedding, width=width, depth=depth)
 
     def __call__(self, states: State, log_weights: Float[Array, " n"], space: StateSpace) -> Embedding:
         return self.features(states, space) @ mean_weights(log_weights)
 
     def features(self, states: State, space: StateSpace) -> Float[Array, "m n"]:
         """φ of each state, as columns."""
-        return self.network(jax.vmap(space.encode, out_axes=1)(states))
+        return self.network(inputs(states, space, self.network.weights[0].shape[1]))
 
     def prepared(self, space: StateSpace) -> MeanEncoder | TableEncoder:
         """On a lattice φ takes finitely many values: compute each once, then a set is a histogram.
@@ -49,6 +61,17 @@ class MeanEncoder(eqx.Module):
         if not isinstance(space, Lattice) or space.size > TABLE_LIMIT:
             return self
         return TableEncoder(self.features(jnp.asarray(space.points()), space))
+
+
+@dataclass(frozen=True)
+class MeanConfig:
+    """The paper's encoder: the weighted mean of an MLP of each state."""
+
+    width: int = 128
+    depth: int = 3
+
+    def build(self, key: Key[Array, ""], inputs: int, embedding: int) -> MeanEncoder:
+        return MeanEncoder(key, inputs, embedding, width=self.width, depth=self.depth)
 
 
 class TableEncoder(eqx.Module):

@@ -17,7 +17,7 @@ class TabularModel(BeliefModel):
 
     space: Lattice
 
-    def embed(self, states: State, log_weights: Float[Array, " n"]) -> Embedding:
+    def embed(self, states: State, log_weights: Float[Array, " n"], space: StateSpace | None = None) -> Embedding:
         cells = jax.vmap(self.space.index)(states)
         return jnp.zeros(self.space.size).at[cells].add(mean_weights(log_weights))
 

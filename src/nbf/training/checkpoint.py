@@ -12,10 +12,10 @@ import math
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields, is_dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import equinox as eqx
 import jax
@@ -104,7 +104,7 @@ def save_model(path: str | Path, model: PyTree, config: Any, **notes: str) -> No
     metadata = {
         "format_version": str(FORMAT_VERSION),
         "class": type(config).__name__,
-        "config": json.dumps(asdict(config)),
+        "config": json.dumps(_plain(config)),
         "library_version": version("neural-bayesian-filtering"),
         **notes,
     }
@@ -132,22 +132,43 @@ def _config(path: Path, metadata: Mapping[str, str], classes: Mapping[str, type]
     kind = classes[metadata["class"]]
     try:
         values = json.loads(metadata["config"])
-        known = {field.name: str(field.type) for field in fields(kind)}
-        if not isinstance(values, dict) or set(values) != set(known):
-            raise ValueError(f"expected the fields {', '.join(sorted(known))}")
-        return kind(**{name: _typed(known[name], value) for name, value in values.items()})
+        return _built(kind, values)
     except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise InputError(f"The config in {path} cannot be read: {error}.") from error
 
 
-def _typed(annotation: str, value: Any) -> Any:
+def _plain(config: Any) -> dict[str, Any]:
+    """A config as plain values; a config within it also says its class."""
+    values = {field.name: getattr(config, field.name) for field in fields(config)}
+    return {
+        name: {"kind": type(value).__name__, **_plain(value)} if is_dataclass(value) else value
+        for name, value in values.items()
+    }
+
+
+def _built(kind: Any, values: Any) -> Any:
+    """The config of a class from plain values; the class's own annotations say what may stand in them."""
+    known = get_type_hints(kind)
+    if not isinstance(values, dict) or set(values) != set(known):
+        raise ValueError(f"expected the fields {', '.join(sorted(known))}")
+    return kind(**{name: _typed(known[name], value) for name, value in values.items()})
+
+
+def _typed(annotation: Any, value: Any) -> Any:
     """A value of a config as its field's annotation has it; sizes are bounded."""
-    if annotation == "int" and type(value) is int and 0 <= value <= LARGEST_SIZE:
+    choices: tuple[Any, ...] = get_args(annotation) or (annotation,)
+    kinds: dict[str, Any] = {getattr(kind, "__name__", ""): kind for kind in choices if is_dataclass(kind)}
+    if kinds and type(value) is dict and value.get("kind") in kinds:
+        return _built(kinds[value["kind"]], {name: item for name, item in value.items() if name != "kind"})
+    if annotation is bool and type(value) is bool:
         return value
-    if annotation == "float" and type(value) in (int, float) and math.isfinite(value):
+    if annotation is int and type(value) is int and 0 <= value <= LARGEST_SIZE:
+        return value
+    if annotation is float and isinstance(value, int | float) and type(value) is not bool and math.isfinite(value):
         return float(value)
-    if annotation == "str" and type(value) is str and len(value) < 1000:
+    if annotation is str and type(value) is str and len(value) < 1000:
         return value
-    if annotation == "tuple[int, ...]" and type(value) is list and len(value) <= 16:
-        return tuple(_typed("int", item) for item in value)
-    raise ValueError(f"{str(value)[:40]!r} is no {annotation}, or beyond {LARGEST_SIZE}")
+    if annotation in (tuple[int, ...], tuple[float, ...]) and type(value) is list and len(value) <= 16:
+        return tuple(_typed(get_args(annotation)[0], item) for item in value)
+    wanted = " or ".join(kinds) or getattr(annotation, "__name__", str(annotation))
+    raise ValueError(f"{str(value)[:40]!r} is no {wanted}, or beyond {LARGEST_SIZE}")

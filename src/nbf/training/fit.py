@@ -84,7 +84,7 @@ def batch_loss(model: BeliefModel, key: Key[Array, ""], states: State, space: St
     half = jax.tree.leaves(states)[0].shape[1] // 2
     embedded = jax.tree.map(lambda leaf: leaf[:, :half], states)
     scored = jax.tree.map(lambda leaf: leaf[:, half:], states)
-    embeddings = jax.vmap(lambda states: prepared.embed(states, jnp.zeros(half)))(embedded)
+    embeddings = jax.vmap(lambda states, space: prepared.embed(states, jnp.zeros(half), space))(embedded, space)
     return -jnp.mean(prepared.objective(key, embeddings, scored, space))
 
 
