@@ -17,8 +17,10 @@ from nbf.filters.approximate import ApproxBeliefs
 from nbf.filters.exact import ExactFilter
 from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
+from nbf.models.attention import AttentionConfig
 from nbf.models.belief_model import EnumeratedConfig, FlowConfig
 from nbf.models.coupling import AffineCoupling
+from nbf.models.set_encoder import DeepSetsConfig, MeanConfig
 from nbf.models.tabular import TabularModel
 from nbf.spaces import Lattice
 
@@ -44,6 +46,18 @@ TRANSFORMS = {
     "affine coupling": lambda key, dimension: AffineCoupling(key, dimension, EMBEDDING, layers=3, width=8, depth=2),
 }
 """(key, dimension) -> a fresh transform of unbounded vectors, conditioned on `EMBEDDING` numbers."""
+
+
+def _encoder(config):
+    return lambda key, inputs: with_random_parameters(lambda key: config.build(key, inputs, EMBEDDING), key)
+
+
+ENCODERS = {
+    "mean": _encoder(MeanConfig(width=8, depth=2)),
+    "deep sets": _encoder(DeepSetsConfig(width=8, depth=2, after_width=8, after_depth=1)),
+    "attention": _encoder(AttentionConfig(width=8, depth=2, heads=2, queries=3)),
+}
+"""(key, inputs) -> an encoder of states that are `inputs` numbers, whose parameters are all random."""
 
 FLOW = {
     "embedding": EMBEDDING, "encoder_width": 8, "encoder_depth": 2, "noise_width": 8, "noise_depth": 1,

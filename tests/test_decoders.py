@@ -17,7 +17,7 @@ from nbf import prng
 from nbf.contracts import InputError
 from nbf.filters.neural import ModelBelief
 from nbf.models.belief_model import EnumeratedConfig, FlowConfig
-from nbf.models.dequantization import EDGE
+from nbf.models.flow import EDGE
 from nbf.spaces import Box, Lattice
 
 SHAPES = [(5,), (3, 4), (2, 3, 2)]

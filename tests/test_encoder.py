@@ -3,36 +3,51 @@
 from __future__ import annotations
 
 import functools
+from typing import get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from constructors import MODELS
+from constructors import EMBEDDING, ENCODERS, with_random_parameters
 from tolerances import FLOAT
 
-from nbf.models.set_encoder import TABLE_LIMIT, MeanEncoder, TableEncoder, mean_weights
-from nbf.spaces import Lattice
+from nbf.contracts import InputError
+from nbf.models.attention import AttentionConfig, AttentionTable, attention_weights
+from nbf.models.belief_model import MODELS, AnyEncoder, LatticeConfig, ModelConfig
+from nbf.models.enumerated import EnumeratedDecoderConfig
+from nbf.models.set_encoder import TABLE_LIMIT, DeepSetsEncoder, MeanEncoder, TableEncoder, mean_weights
+from nbf.models.tabular import TabularModel
+from nbf.spaces import Box, Lattice
+from nbf.training.checkpoint import load_model, save_model
 
 SHAPE = (3, 4)
-ENCODERS = {
-    "network": lambda key: MODELS["dequantized flow"](key, SHAPE),
-    "table of the network": lambda key: MODELS["dequantized flow"](key, SHAPE).prepared(),
-    "tabular": lambda key: MODELS["tabular"](key, SHAPE),
-}
-"""key -> something with `embed(states, log_weights)` over `SHAPE`."""
+SPACE = Lattice(SHAPE)
+PLANE = Box((-1.0, -1.0), (1.0, 1.0), bounded=False)
+FORMS = (*ENCODERS, *(f"table of {name}" for name in ENCODERS), "tabular")
+"""Every encoder over `SPACE`, and again as it is prepared for it."""
+MEANS = ("mean", "table of mean", "tabular")
+"""Those that are linear in the weights."""
 SIZES = [1, 16]
-embed = eqx.filter_jit(lambda model, states, log_weights: model.embed(states, log_weights))
 
 
 @functools.cache
 def encoder(name):
-    return ENCODERS[name](jax.random.key(3))
+    if name == "tabular":
+        return TabularModel(SPACE)
+    made = ENCODERS[name.removeprefix("table of ")](jax.random.key(3), SPACE.features)
+    return made.prepared(SPACE) if name.startswith("table of ") else made
 
 
-@pytest.fixture(params=ENCODERS)
-def model(request):
+@eqx.filter_jit
+def embed(encoder, states, log_weights, space=SPACE):
+    tabular = isinstance(encoder, TabularModel)
+    return encoder.embed(states, log_weights) if tabular else encoder(states, log_weights, space)
+
+
+@pytest.fixture(params=FORMS)
+def form(request):
     return encoder(request.param)
 
 
@@ -44,125 +59,180 @@ def weighted_set(request, key):
     return states, 3.0 * jax.random.normal(weight_key, (request.param,))
 
 
-def test_order_does_not_matter(model, weighted_set, key):
+# What they must not depend on
+
+
+def test_order_does_not_matter(form, weighted_set, key):
     states, log_weights = weighted_set
     order = jax.random.permutation(key, len(log_weights))
     np.testing.assert_allclose(
-        embed(model, states[order], log_weights[order]), embed(model, states, log_weights), **FLOAT
+        embed(form, states[order], log_weights[order]), embed(form, states, log_weights), **FLOAT
     )
 
 
-def test_a_particle_split_in_two_is_the_same_particle(model, weighted_set):
+def test_a_particle_split_in_two_is_the_same_particle(form, weighted_set):
     """Unevenly: 30 % of the first particle's weight goes to a copy of it."""
     states, log_weights = weighted_set
     split = log_weights.at[0].add(np.log(0.7))
     copied = jnp.append(split, log_weights[0] + np.log(0.3))
     np.testing.assert_allclose(
-        embed(model, jnp.concatenate([states, states[:1]]), copied), embed(model, states, log_weights), **FLOAT
+        embed(form, jnp.concatenate([states, states[:1]]), copied), embed(form, states, log_weights), **FLOAT
     )
 
 
 @pytest.mark.parametrize("filler", [0, 2, 10_000, -10_000])
-def test_entries_of_weight_zero_are_padding(model, weighted_set, filler):
+def test_entries_of_weight_zero_are_padding(form, weighted_set, filler):
     """Wherever they are, and whatever stands in them."""
     states, log_weights = weighted_set
-    padding = jnp.full((5, 2), filler)
+    padding, nothing = jnp.full_like(states, filler), jnp.full_like(log_weights, -jnp.inf)
     padded = jnp.concatenate([padding, states, padding])
-    nothing = jnp.full(5, -jnp.inf)
     np.testing.assert_allclose(
-        embed(model, padded, jnp.concatenate([nothing, log_weights, nothing])),
-        embed(model, states, log_weights),
+        embed(form, padded, jnp.concatenate([nothing, log_weights, nothing])),
+        embed(form, states, log_weights),
         **FLOAT,
     )
 
 
 @pytest.mark.parametrize("shift", [-1000.0, -80.0, 5.0, 200.0])
-def test_only_ratios_of_weights_matter(model, weighted_set, shift):
+def test_only_ratios_of_weights_matter(form, weighted_set, shift):
     """Also where the weights themselves are zero or infinite in float32; adding 1000 costs three digits."""
     states, log_weights = weighted_set
     np.testing.assert_allclose(
-        embed(model, states, log_weights + shift), embed(model, states, log_weights), rtol=1e-3, atol=1e-4
+        embed(form, states, log_weights + shift), embed(form, states, log_weights), rtol=1e-3, atol=1e-4
     )
 
 
-def test_the_size_of_the_set_does_not_matter(model, weighted_set):
+def test_the_size_of_the_set_does_not_matter(form, weighted_set):
     states, log_weights = weighted_set
     np.testing.assert_allclose(
-        embed(model, jnp.tile(states, (3, 1)), jnp.tile(log_weights, 3)), embed(model, states, log_weights), **FLOAT
+        embed(form, jnp.tile(states, (3, 1)), jnp.tile(log_weights, 3)), embed(form, states, log_weights), **FLOAT
     )
 
 
-def test_it_does_depend_on_states_and_weights(model):
+def test_it_does_depend_on_states_and_weights(form):
     """Else all of the above would be trivial."""
     states = jnp.asarray([[0, 0], [2, 3]])
-    one, other, both = (embed(model, states, jnp.asarray(w)) for w in ([0.0, -9.0], [-9.0, 0.0], [0.0, 0.0]))
+    one, other, both = (embed(form, states, jnp.asarray(w)) for w in ([0.0, -9.0], [-9.0, 0.0], [0.0, 0.0]))
     assert np.abs(one - other).max() > 0.1
     assert np.abs(one - both).max() > 0.05
 
 
-def test_an_embedding_is_the_weighted_mean_of_the_embeddings_of_single_states(model, weighted_set):
-    states, log_weights = weighted_set
-    singles = [np.asarray(embed(model, state[None], jnp.zeros(1)), np.float64) for state in states]
-    weights = np.exp(np.asarray(log_weights, np.float64))
-    expected = weights @ np.stack(singles) / weights.sum()
-    np.testing.assert_allclose(embed(model, states, log_weights), expected, **FLOAT)
+# Extremes
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_a_set_without_any_weight_is_zero_and_not_nan(model, n):
-    theta = embed(model, jnp.zeros((n, 2), jnp.int32), jnp.full(n, -jnp.inf))
+def test_a_set_without_any_weight_is_finite_whatever_stands_in_it(form, n):
+    nothing = jnp.full(n, -jnp.inf)
+    theta = embed(form, jnp.zeros((n, 2), jnp.int32), nothing)
+    assert np.all(np.isfinite(theta))
+    assert theta.dtype == jnp.float32
+    np.testing.assert_array_equal(theta, embed(form, jnp.full((n, 2), 2), nothing))
+
+
+@pytest.mark.parametrize("name", MEANS)
+def test_the_mean_of_a_set_without_any_weight_is_zero(name):
+    theta = embed(encoder(name), jnp.zeros((1, 2), jnp.int32), jnp.full(1, -jnp.inf))
     np.testing.assert_array_equal(theta, np.zeros_like(theta))
 
 
-def test_gradients_are_finite_with_padding_and_extreme_weights(model):
+@eqx.filter_jit
+@eqx.filter_grad
+def gradient(inputs, states, space):
+    encoder, log_weights = inputs
+    return jnp.sum(embed(encoder, states, log_weights, space) ** 2)
+
+
+def test_gradients_are_finite_with_padding_and_extreme_weights(form):
     """Of the parameters and of the weights, with entries of weight zero and of weight e^1000 beside them."""
     states = jnp.asarray([[0, 0], [2, 3], [1, 1], [2, 2]])
-
-    @eqx.filter_jit
-    @eqx.filter_grad
-    def gradient(inputs):
-        model, log_weights = inputs
-        return jnp.sum(model.embed(states, log_weights) ** 2)
-
     for log_weights in ([0.0, -jnp.inf, -1.0, -jnp.inf], [1000.0, -1000.0, 999.0, -jnp.inf]):
-        for leaf in jax.tree.leaves(gradient((model, jnp.asarray(log_weights)))):
+        for leaf in jax.tree.leaves(gradient((form, jnp.asarray(log_weights)), states, SPACE)):
             assert np.all(np.isfinite(leaf))
-    # Without any weight at all, that of the parameters is still zero.
-    parameters, _ = gradient((model, jnp.full(4, -jnp.inf)))
+    # Without any weight at all, that of the parameters still is, and zero in what comes before the mean.
+    parameters, _ = gradient((form, jnp.full(4, -jnp.inf)), states, SPACE)
     for leaf in jax.tree.leaves(parameters):
-        np.testing.assert_array_equal(leaf, np.zeros_like(leaf))
+        assert np.all(np.isfinite(leaf))
+    before = {"mean": lambda e: e, "deep sets": lambda e: e.mean, "attention": lambda e: (e.network, e.queries)}
+    for name in ENCODERS:
+        if form is encoder(name):
+            for leaf in jax.tree.leaves(before[name](parameters)):
+                np.testing.assert_array_equal(leaf, np.zeros_like(leaf))
 
 
-def test_a_network_by_hand():
-    """The weighted mean of the perceptron's outputs, computed in NumPy."""
-    model = encoder("network")
-    states = np.array([[0, 0], [2, 3], [1, 2], [2, 3]])
-    log_weights = np.array([0.0, -1.0, 0.5, -2.0])
-    network = model.encoder.network
-    hidden = ((states + 0.5) / np.array(SHAPE) * 2 - 1).T
-    for i, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
-        hidden = np.asarray(weight, np.float64) @ hidden + np.asarray(bias, np.float64)[:, None]
-        if i < len(network.weights) - 1:
-            hidden = np.maximum(hidden, 0.0)
-    weights = np.exp(log_weights) / np.exp(log_weights).sum()
-    np.testing.assert_allclose(
-        embed(model, jnp.asarray(states), jnp.asarray(log_weights, jnp.float32)), hidden @ weights, **FLOAT
-    )
+@pytest.mark.parametrize("name", ENCODERS)
+def test_states_and_weights_of_any_size_give_finite_embeddings_and_gradients(name):
+    """States that are encoded as ±1000, and weights from e^-700 to e^700, none of which float32 holds."""
+    states = jnp.asarray([[1e3, -1e3], [-1e3, 1e3], [1e3, 1e3], [0.0, 0.0]])
+    for log_weights in ([-700.0, 700.0, 0.0, -jnp.inf], [700.0, -700.0, -700.0, 700.0], [-700.0] * 4):
+        theta = embed(encoder(name), states, jnp.asarray(log_weights), PLANE)
+        assert theta.dtype == jnp.float32
+        for leaf in jax.tree.leaves((theta, gradient((encoder(name), jnp.asarray(log_weights)), states, PLANE))):
+            assert np.all(np.isfinite(leaf))
 
 
-def test_the_table_is_the_network(weighted_set):
+def test_weights_sum_to_one_unless_there_are_none():
+    for log_weights in ([0.0], [-500.0, -501.0], [3e38, -jnp.inf], [-3e38, -jnp.inf]):
+        np.testing.assert_allclose(np.sum(mean_weights(jnp.asarray(log_weights))), 1.0, **FLOAT)
+        attention = attention_weights(jnp.asarray(log_weights)[None, None])
+        np.testing.assert_allclose(np.sum(attention), 1.0, **FLOAT)
+    assert float(np.sum(mean_weights(jnp.full(3, -jnp.inf)))) == 0.0
+    assert float(np.sum(attention_weights(jnp.full((1, 1, 3), -jnp.inf)))) == 0.0
+
+
+# What they are
+
+
+@pytest.mark.parametrize("name", MEANS)
+def test_a_mean_is_the_weighted_mean_of_the_embeddings_of_single_states(name, weighted_set):
     states, log_weights = weighted_set
-    network, table = encoder("network"), encoder("table of the network")
-    assert isinstance(network.encoder, MeanEncoder)
-    assert isinstance(table.encoder, TableEncoder)
-    assert table.prepared().encoder is table.encoder
-    np.testing.assert_allclose(embed(table, states, log_weights), embed(network, states, log_weights), **FLOAT)
+    singles = [np.asarray(embed(encoder(name), state[None], jnp.zeros(1)), np.float64) for state in states]
+    weights = np.exp(np.asarray(log_weights, np.float64))
+    expected = weights @ np.stack(singles) / weights.sum()
+    np.testing.assert_allclose(embed(encoder(name), states, log_weights), expected, **FLOAT)
 
 
-def test_a_lattice_too_large_to_tabulate_stays_a_network(key):
-    encoder = MeanEncoder(key, 2, 3, width=4, depth=1)
-    assert isinstance(encoder.prepared(Lattice((64, TABLE_LIMIT // 64))), TableEncoder)
-    assert encoder.prepared(Lattice((65, TABLE_LIMIT // 64))) is encoder
+def perceptron(network, columns):
+    """In NumPy and float64: ReLU after every layer but the last."""
+    for i, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
+        columns = np.asarray(weight, np.float64) @ (np.maximum(columns, 0.0) if i else columns)
+        columns = columns + np.asarray(bias, np.float64)[:, None]
+    return columns
+
+
+def mean_by_hand(encoder, columns, weights):
+    return perceptron(encoder.network, columns) @ weights
+
+
+def deep_sets_by_hand(encoder, columns, weights):
+    return perceptron(encoder.after, mean_by_hand(encoder.mean, columns, weights)[:, None])[:, 0]
+
+
+def attention_by_hand(encoder, columns, weights):
+    """Head by head of query by query; keys and values of a head are its rows of the network's output."""
+    queries = np.asarray(encoder.queries, np.float64)
+    heads, size = queries.shape[1:]
+    keys, values = np.split(perceptron(encoder.network, columns), 2)
+    pooled = []
+    for query in queries:
+        for head in range(heads):
+            rows = slice(head * size, (head + 1) * size)
+            attention = weights * np.exp(query[head] @ keys[rows] / np.sqrt(size))
+            pooled.append(values[rows] @ attention / attention.sum())
+    return perceptron(encoder.output, np.concatenate(pooled)[:, None])[:, 0]
+
+
+BY_HAND = {"mean": mean_by_hand, "deep sets": deep_sets_by_hand, "attention": attention_by_hand}
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_an_encoder_by_hand(name, weighted_set):
+    """From the formula, in NumPy and float64."""
+    states, log_weights = weighted_set
+    weights = np.exp(np.asarray(log_weights, np.float64))
+    columns = ((np.asarray(states) + 0.5) / np.array(SHAPE) * 2 - 1).T
+    expected = BY_HAND[name](encoder(name), columns, weights / weights.sum())
+    assert expected.shape == (EMBEDDING,)
+    np.testing.assert_allclose(embed(encoder(name), states, log_weights), expected, **FLOAT)
 
 
 def test_a_tabular_embedding_is_the_weighted_histogram(weighted_set):
@@ -173,7 +243,51 @@ def test_a_tabular_embedding_is_the_weighted_histogram(weighted_set):
     np.testing.assert_allclose(embed(encoder("tabular"), states, log_weights), expected, **FLOAT)
 
 
-def test_weights_sum_to_one_unless_there_are_none():
-    for log_weights in ([0.0], [-500.0, -501.0], [3e38, -jnp.inf], [-3e38, -jnp.inf]):
-        np.testing.assert_allclose(np.sum(mean_weights(jnp.asarray(log_weights))), 1.0, **FLOAT)
-    assert float(np.sum(mean_weights(jnp.full(3, -jnp.inf)))) == 0.0
+# Tables
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_the_table_is_the_network(name, weighted_set):
+    states, log_weights = weighted_set
+    network, table = encoder(name), encoder(f"table of {name}")
+    np.testing.assert_allclose(embed(table, states, log_weights), embed(network, states, log_weights), **FLOAT)
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_what_is_prepared_holds_no_network_of_single_states(name, key):
+    """On a lattice that is small enough; elsewhere the encoder stays as it is."""
+    kinds = {"mean": TableEncoder, "deep sets": DeepSetsEncoder, "attention": AttentionTable}
+    table = encoder(f"table of {name}")
+    assert type(table) is kinds[name]
+    assert jax.tree.structure(table.prepared(SPACE)) == jax.tree.structure(table)
+    assert not any(leaf.shape[-1:] == (SPACE.features,) for leaf in jax.tree.leaves(table))
+    network = encoder(name)
+    for space in (PLANE, Lattice((65, TABLE_LIMIT // 64))):
+        assert eqx.tree_equal(network.prepared(space), network)
+
+
+def test_the_largest_lattice_to_tabulate(key):
+    network = MeanEncoder(key, 2, 3, width=4, depth=1)
+    assert isinstance(network.prepared(Lattice((64, TABLE_LIMIT // 64))), TableEncoder)
+    assert network.prepared(Lattice((65, TABLE_LIMIT // 64))) is network
+
+
+# Configs
+
+
+@pytest.mark.parametrize("kind", get_args(AnyEncoder))
+def test_every_encoder_that_a_config_names_is_held_to_these_laws_and_comes_back_from_a_file(kind, tmp_path):
+    config = ModelConfig(LatticeConfig(SHAPE), EnumeratedDecoderConfig(4, 0), kind(), embedding=2)
+    model = with_random_parameters(config.build, jax.random.key(0))
+    assert type(model.encoder) in {type(encoder(name)) for name in ENCODERS}
+    save_model(tmp_path / "model.safetensors", model, config)
+    loaded, again, _ = load_model(tmp_path / "model.safetensors", MODELS)
+    assert again == config
+    assert eqx.tree_equal(loaded, model)
+
+
+@pytest.mark.parametrize("fields", [{"width": 6, "heads": 4}, {"heads": 0}, {"queries": 0}, {"width": 0}], ids=str)
+def test_attention_that_cannot_be_built_is_refused(fields, key):
+    config = ModelConfig(LatticeConfig(SHAPE), EnumeratedDecoderConfig(4, 0), AttentionConfig(**fields))
+    with pytest.raises(InputError, match=next(iter(fields))):
+        config.build(key)

@@ -213,6 +213,35 @@ def test_the_model_that_was_given_is_left_alone(uninterrupted):
     assert_same(train(model=model), uninterrupted)
 
 
+def earlier_loss(model, key, states, space, *, random_sets=False):
+    """The loss before there were random sets."""
+    prepared = model.prepared()
+    half = states.shape[1] // 2
+    embedded, scored = states[:, :half], states[:, half:]
+    embeddings = jax.vmap(lambda states, space: prepared.embed(states, jnp.zeros(half), space))(embedded, space)
+    return -jnp.mean(prepared.objective(key, embeddings, scored, space))
+
+
+def test_without_random_sets_training_is_what_it_was(uninterrupted, monkeypatch):
+    """Bit for bit; and with them it is another, which learns as well."""
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "training_chunk", make_chunk)
+        patch.setattr(training, "batch_loss", earlier_loss)
+        assert_same(train(), uninterrupted)
+    fitted = train(replace(SHORT, random_sets=True, steps=200))
+    assert np.abs(fitted.losses[:8] - uninterrupted.losses).max() > 1e-3
+    assert fitted.losses[-10:].mean() < fitted.losses[:5].mean() - 0.1
+
+
+EARLIER = '{"steps": 40, "batch": 4, "samples": 8, "optimizer": "adam", "learning_rate": 0.01}'
+"""`SHORT` as runs before `random_sets` recorded it."""
+
+
+def test_a_run_of_an_earlier_version_is_resumed(stopped, uninterrupted):
+    assert read_file(stopped)[0]["config"] == EARLIER
+    assert_same(train(resume=stopped), uninterrupted)
+
+
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_stopped_again_and_again_ends_the_same(sent, uninterrupted, tmp_path, monkeypatch):
     path = tmp_path / "run.safetensors"
@@ -255,6 +284,7 @@ def test_every_step_has_its_own_randomness(uninterrupted, monkeypatch):
         ({"config": replace(SHORT, samples=10)}, "config"),
         ({"config": replace(SHORT, optimizer="nadam")}, "config"),
         ({"config": replace(SHORT, learning_rate=0.02)}, "config"),
+        ({"config": replace(SHORT, random_sets=True)}, "config"),
         ({"key": jax.random.key(99)}, "key"),
         ({"model": MODELS["enumerated"](jax.random.key(2), (3, 4))}, "leaf"),
         ({"model": MODELS["dequantized flow"](jax.random.key(2), (3, 3))}, "leaf"),

@@ -17,7 +17,10 @@ _HOMES = {
         "Belief", "BeliefModel", "BeliefSource", "Enumerable", "Environment", "Family", "Filter", "FilterInfo",
         "InputError", "StateSpace", "Stencil",
     ),
-    "nbf.spaces": ("Lattice",),
+    "nbf.spaces": ("Box", "Lattice", "Tokens"),
+    "nbf.environments.functional": ("environment",),
+    "nbf.environments.linear_gaussian": ("LinearGaussian",),
+    "nbf.environments.matrices": ("FiniteEnvironment", "from_matrices"),
     "nbf.environments.gridworld": ("GoalPolicy", "Gridworld", "RandomGridworlds", "gridworld_family"),
     "nbf.beliefs.sources": ("ExactPosteriors", "rollout"),
     "nbf.beliefs.particles": ("ParticleBelief",),
@@ -39,6 +42,8 @@ __all__ = sorted(_HOME_OF)  # pyright: ignore[reportUnsupportedDunderAll]
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
+        if name == "testing":
+            return importlib.import_module("nbf.testing")
         if name not in _HOME_OF:
             raise AttributeError(f"module 'nbf' has no attribute {name!r}; it offers {', '.join(__all__)}")
         return getattr(importlib.import_module(_HOME_OF[name]), name)

@@ -15,23 +15,31 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any
 
 import rich.box
 import tyro
 from rich.console import Console
 from rich.table import Table
-from tyro.conf import DisallowNone, FlagCreatePairsOff, Positional, Suppress, arg
+from tyro.conf import (
+    CascadeSubcommandArgs,
+    DisallowNone,
+    FlagCreatePairsOff,
+    OmitArgPrefixes,
+    OmitSubcommandPrefixes,
+    Positional,
+    Suppress,
+    arg,
+    subcommand,
+)
 
-from nbf.evaluation.records import ALL, Record, RecordError, check_writable, read_records
-from nbf.report.tables import label, markdown_table, row_of, row_order
-
-if TYPE_CHECKING:
-    from nbf.experiments.gridworld import ReproduceConfig
+from nbf.evaluation.records import ALL, Record, RecordError, check_writable
+from nbf.experiments import choices
+from nbf.report.tables import label, row_of, row_order
 
 Flag = Annotated[bool, arg(help_behavior_hint="")]
 Checkpoint = Annotated[Positional[Path], arg(metavar="CHECKPOINT")]
-ERROR, INTERRUPTED = 2, 130
+FAILED, ERROR, INTERRUPTED = 1, 2, 130
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +56,10 @@ class Command:
     def show(self, answer: dict[str, Any], console: Console) -> None:
         """Print an answer for a reader."""
         raise NotImplementedError
+
+    def code(self, answer: dict[str, Any]) -> int:
+        """The exit code."""
+        return 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,10 +133,10 @@ class Train(Command):
 
     def answer(self) -> dict[str, Any]:
         from nbf.experiments.gridworld import train
-        from nbf.experiments.requests import check_trained, described, jobs
+        from nbf.experiments.requests import described, jobs
 
         job = jobs([self.config], [self.arm], [self.seed], self.steps, 2)[0]
-        check_trained(job, self.runs)
+        job.check(self.runs)
         check_writable(self.runs)
         path = train(job.config, job.arm, job.seed, self.runs, steps=job.steps)
         return {"model": str(path), **described(path)[1]}
@@ -182,22 +194,16 @@ class Evaluate(Command):
 class Reproduce(Command):
     """Train, evaluate and record an experiment of the paper; what is recorded already is not run again."""
 
-    experiment: Positional[Literal["gridworld"]]
+    experiment: Annotated[choices.Gridworld, subcommand("gridworld")] | Annotated[choices.Donuts, subcommand("donuts")]
     """Which experiment."""
-    config: Annotated[
-        tuple[str, ...], arg(help_behavior_hint="(default: the paper's eight and 8-2D-random-diffuse)")
-    ] = ()
-    """Configurations, as the paper names them."""
-    arm: tuple[str, ...] = ("faithful",)
-    """Models to train for each: faithful (the paper's), enumerated (a softmax over all cells)."""
     seeds: int = 1
     """How many training seeds."""
     first_seed: int = 0
     """The first of them."""
-    steps: Annotated[int | None, arg(help_behavior_hint="(default: 100000, as in the paper; 1000 with --quick)")] = None
+    steps: Annotated[int | None, arg(help_behavior_hint="(default: as in the paper; 1000 with --quick)")] = None
     """Gradient steps."""
     episodes: Annotated[int | None, arg(help_behavior_hint="(default: 500; 20 with --quick)")] = None
-    """Episodes of an evaluation."""
+    """Episodes, or beliefs, of an evaluation."""
     quick: Flag = False
     """Try the whole path in a few minutes, in folders of its own."""
     results: Annotated[Path | None, arg(help_behavior_hint="(default: results; results-quick with --quick)")] = None
@@ -208,45 +214,44 @@ class Reproduce(Command):
     """The command as it was typed, for the record."""
 
     def answer(self) -> dict[str, Any]:
-        from nbf.config import GRIDWORLD_NAMES
         from nbf.evaluation.records import completed
-        from nbf.experiments.requests import at_least, check_trained, jobs
+        from nbf.experiments.requests import at_least
 
+        seeds = range(self.first_seed, self.first_seed + at_least(1, seeds=self.seeds))
         steps = self.steps if self.steps is not None else 1000 if self.quick else None
-        episodes = self.episodes if self.episodes is not None else 20 if self.quick else 500
+        episodes = self.episodes if self.episodes is not None else 20 if self.quick else None
         ending = "-quick" if self.quick else ""
         results, runs = self.results or Path(f"results{ending}"), self.runs or Path(f"runs{ending}")
-        seeds = range(self.first_seed, self.first_seed + at_least(1, seeds=self.seeds))
-        todo = jobs(self.config or GRIDWORLD_NAMES, self.arm, seeds, steps, episodes)
-        folder = results / self.experiment
+        todo = self.experiment.jobs(choices.Amount(seeds, steps, episodes))
+        folder = results / type(self.experiment).__name__.lower()
         check_writable(folder)
         check_writable(runs)
         recorded = [completed(folder, job.key) for job in todo]
         for job, finished in zip(todo, recorded, strict=True):
             if not finished:
-                check_trained(job, runs)
+                job.check(runs)
         done = []
         for number, job in enumerate(todo, start=1):
-            name = f"[{number}/{len(todo)}] {job.config.name} {job.arm} seed {job.seed}"
-            _say(f"{name}: {'recorded already' if recorded[number - 1] else 'to do'}")
+            state = "recorded already" if recorded[number - 1] else "to do"
+            _say(f"[{number}/{len(todo)}] {job.title}: {state}")
             done.append(self._run(job, folder, runs))
         return {"results": str(folder), "runs": done}
 
-    def _run(self, job: ReproduceConfig, folder: Path, runs: Path) -> dict[str, Any]:
-        from nbf.experiments.gridworld import reproduce
+    def _run(self, job: choices.Job, folder: Path, runs: Path) -> dict[str, Any]:
         from nbf.report.live import Meter
 
         begin = time.monotonic()
-        with Meter(job.evaluation.episodes) as meter:
-            new = reproduce(job, folder, runs, command=self.command, bar=meter)
-        about = {"config": job.config.name, "arm": job.arm, "seed": job.seed, "key": job.key}
-        return {**about, "new": new, "seconds": round(time.monotonic() - begin, 1)}
+        with Meter(job.evaluated) as meter:
+            new = job.run(folder, runs, command=self.command, bar=meter)
+        return {"run": job.title, "key": job.key, "new": new, "seconds": round(time.monotonic() - begin, 1)}
 
     def show(self, answer: dict[str, Any], console: Console) -> None:
-        configs = list(dict.fromkeys(run["config"] for run in answer["runs"]))
-        records = [record for record in read_records(answer["results"]) if record.config in configs]
-        print(f"\nJS divergence to the exact posterior, in nats, mean over the steps:\n\n{markdown_table(records)}\n")
-        print(f"records in {answer['results']}; draw them with: nbf report --results {Path(answer['results']).parent}")
+        from nbf.report.pages import EXPERIMENTS
+
+        folder = Path(answer["results"])
+        for table in EXPERIMENTS[folder.name](folder).tables.values():
+            print(f"\n{table}")
+        print(f"\nrecords in {folder}; draw them with: nbf report --results {folder.parent}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,11 +271,10 @@ class Report(Command):
         from nbf.report.live import Meter
         from nbf.report.pages import write_beliefs, write_pages
 
-        records = read_records(self.results / "gridworld")
         documents = [path for path in (*sorted(self.docs.glob("*.md")), self.readme) if path.exists()]
         with Meter() as meter:
             meter.describe("drawing figures from the records")
-            written = write_pages(records, self.docs, documents)
+            written = write_pages(self.results, self.docs, documents)
             if self.beliefs:
                 from nbf.experiments.demo import DemoConfig, example_episode
 
@@ -302,8 +306,29 @@ class Info(Command):
         console.print(table, highlight=False)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Check(Command):
+    """Check an environment, a belief model or a filter of your own; the exit code is 1 if something failed."""
+
+    subject: Annotated[Positional[str], arg(metavar="SUBJECT")]
+    """What to check, as module:object: an environment, (environment, policy), a family, a belief model, (model,
+    environment), or (filter, environment, policy)."""
+
+    def answer(self) -> dict[str, Any]:
+        from nbf.testing import check, load
+
+        report = check(load(self.subject))
+        return {**asdict(report), "subject": self.subject, "passed": report.passed, "text": str(report)}
+
+    def show(self, answer: dict[str, Any], console: Console) -> None:
+        print(answer["text"])
+
+    def code(self, answer: dict[str, Any]) -> int:
+        return 0 if answer["passed"] else FAILED
+
+
 COMMANDS: dict[str, type[Command]] = {
-    kind.__name__.lower(): kind for kind in (Demo, Train, Evaluate, Reproduce, Report, Info)
+    kind.__name__.lower(): kind for kind in (Demo, Train, Evaluate, Reproduce, Report, Info, Check)
 }
 
 
@@ -350,7 +375,7 @@ def _means(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code is 0, 2 for a mistake of the caller, 130 when interrupted."""
+    """Run the command line; the exit code is 0, 1 if a check failed, 2 for the caller's mistakes, 130 if interrupted."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments == ["--version"]:
         print(f"nbf {version('neural-bayesian-filtering')}")
@@ -361,7 +386,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Track beliefs over hidden states: Neural Bayesian Filtering. `nbf COMMAND --help` explains a "
         "command, `nbf --version` tells the version.",
         args=arguments or ["--help"],
-        config=(FlagCreatePairsOff, DisallowNone),
+        config=(FlagCreatePairsOff, DisallowNone, OmitArgPrefixes, OmitSubcommandPrefixes, CascadeSubcommandArgs),
     )
     if isinstance(command, Reproduce):
         command = replace(command, command=shlex.join(["nbf", *arguments]))
@@ -380,7 +405,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         _say(f"nbf: {error}")
         return ERROR
-    return 0
+    return command.code(answer)
 
 
 def _is_mistake(error: Exception) -> bool:

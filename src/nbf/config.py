@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from nbf.contracts import InputError
+from nbf.environments.triangulation import BEACONS, TriangulationFamily
 
 GRIDWORLD_NAMES = (
     *(f"{size}-{dimension}D-{kind}" for kind in ("fixed", "random") for dimension in (2, 3) for size in (5, 8)),
@@ -47,3 +48,36 @@ class GridworldConfig:
             )
         temperature = DIFFUSE_TEMPERATURE if match[4] else 1e-5
         return cls(name, int(match[1]), int(match[2]), match[3] == "fixed", temperature)
+
+
+@dataclass(frozen=True)
+class DonutsConfig:
+    """Which donuts there are; each parameter is uniform in its range. The paper does not tell its own."""
+
+    offset: float = 2.0
+    """Means lie in [-offset, offset]²."""
+    radius: tuple[float, float] = (1.0, 2.0)
+    width: tuple[float, float] = (0.15, 0.4)
+    """Standard deviation of the distance from the mean."""
+
+
+@dataclass(frozen=True)
+class TriangulationConfig:
+    """Triangulation. The paper leaves the noises and the horizon open; these give its particle filters' numbers."""
+
+    half_width: float = 5.0
+    """Positions lie in [-half_width, half_width]²."""
+    step: float = 0.5
+    """Length of a move."""
+    motion_noise: float = 0.1
+    """Standard deviation of a move, along each axis."""
+    range_noise: float = 0.5
+    """Standard deviation of a reading."""
+    beacons: tuple[tuple[float, float], ...] = BEACONS
+    """In the order in which they are active."""
+    horizon: int = 10
+    """Steps of an episode."""
+
+    def family(self) -> TriangulationFamily:
+        """The environments and policies."""
+        return TriangulationFamily(self.half_width, self.step, self.motion_noise, self.range_noise, self.beacons)

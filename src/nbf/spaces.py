@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import equinox as eqx
 import jax
@@ -78,25 +78,33 @@ class Lattice(StateSpace):
         return inside if self.legal is None else inside & self.legal[self.index(state)]
 
 
+def _floats(numbers: Iterable[float]) -> tuple[float, ...]:
+    """Ends of a box as numbers that compare, hash and print alike, whether they came as 1, 1.0 or NumPy's."""
+    return tuple(float(number) for number in numbers)
+
+
 class Box(StateSpace):
     """Real vectors between `low` and `high`; a state is a `Float[d]` vector.
 
     Where `bounded` is false the box only says how large states are, and every finite vector is legal.
     """
 
-    low: tuple[float, ...] = eqx.field(static=True)
-    high: tuple[float, ...] = eqx.field(static=True)
+    low: tuple[float, ...] = eqx.field(static=True, converter=_floats)
+    high: tuple[float, ...] = eqx.field(static=True, converter=_floats)
     bounded: bool = eqx.field(static=True, default=True)
     context: Float[Array, " c"] | None = None  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def __check_init__(self) -> None:
         ends = (*self.low, *self.high)
-        ordered = all(low < high for low, high in zip(self.low, self.high, strict=False))
-        if not self.low or len(self.low) != len(self.high) or not ordered or not all(map(math.isfinite, ends)):
+        sound = bool(self.low) and len(self.low) == len(self.high) and all(map(math.isfinite, ends))
+        # As float32, in which states are: ends that differ by less would make a scale of zero.
+        with np.errstate(over="ignore"):
+            sound = sound and bool(np.all((self.scale > 0) & np.isfinite(self.scale) & np.isfinite(self.middle)))
+        if not sound:
             raise InputError(
                 "A box needs as many lower as upper ends, at least one, all finite, each lower one below its upper "
-                f"one (where states have no ends, give their usual range and bounded=False); got {self.low} and "
-                f"{self.high}."
+                "one, in float32 (where states have no ends, give their usual range and bounded=False); got "
+                f"{self.low} and {self.high}."
             )
 
     @property
@@ -171,7 +179,13 @@ class Tokens(StateSpace):
         """Which symbols may come next."""
         if self.legal is None:
             return jnp.ones(self.categories, bool)
-        return self.legal(prefix, self.context)
+        mask = jnp.asarray(self.legal(prefix, self.context))
+        if mask.shape != (self.categories,) or mask.dtype != bool:
+            raise InputError(
+                f"`legal` must say yes or no to each of the {self.categories} categories; after {len(prefix)} symbols "
+                f"it gave {mask.dtype}{list(mask.shape)}."
+            )
+        return mask
 
     def masks(self, state: Int[Array, " length"]) -> Bool[Array, "length K"]:
         """Which symbols may stand at each place, given those before it."""

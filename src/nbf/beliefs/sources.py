@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key, PyTree
 
 from nbf.beliefs.categorical import CategoricalBelief, bayes, kernel
 from nbf.contracts import BeliefSource, Enumerable, Environment, Family, Observation, Policy, State, StateSpace
 
 
-def rollout(key: Key[Array, ""], environment: Environment, policy: Policy, steps: int) -> tuple[State, Observation]:
-    """One episode: the states x_0..x_steps and the observations y_1..y_steps."""
+def rollout(
+    key: Key[Array, ""], environment: Environment, policy: Policy, steps: int, *, changing: bool = False
+) -> tuple[State, Observation]:
+    """One episode: the states x_0..x_steps and the observations y_1..y_steps.
+
+    With `changing`, environment and policy have a leading axis: those of each step.
+    """
     start_key, walk_key = jax.random.split(key)
-    start = environment.init(start_key)
+    start = at_step(environment, 0, changing=changing).init(start_key)
 
-    def step(state: State, key: Key[Array, ""]) -> tuple[State, tuple[State, Observation]]:
+    def step(state: State, inputs: tuple[Key[Array, ""], PyTree]) -> tuple[State, tuple[State, Observation]]:
+        key, changed = inputs
+        now, control = changed if changing else (environment, policy)
         move_key, observe_key = jax.random.split(key)
-        next_state = environment.transition(move_key, state, policy)
-        return next_state, (next_state, environment.observe(observe_key, state, next_state))
+        next_state = now.transition(move_key, state, control)
+        return next_state, (next_state, now.observe(observe_key, state, next_state))
 
-    _, (states, observations) = jax.lax.scan(step, start, jax.random.split(walk_key, steps))
+    inputs = jax.random.split(walk_key, steps), (environment, policy) if changing else None
+    _, (states, observations) = jax.lax.scan(step, start, inputs)
     return jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), start, states), observations
+
+
+def at_step(tree: PyTree, step: int | Int[Array, ""], *, changing: bool) -> Any:
+    """What an environment or a policy is at one step: itself, unless it is `changing` along a leading axis."""
+    return jax.tree.map(lambda leaf: leaf[step], tree) if changing else tree
 
 
 class ExactPosteriors(BeliefSource):

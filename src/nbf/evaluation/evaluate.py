@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PyTree
+
+from nbf.evaluation.records import Record
 
 
 def in_batches(
@@ -38,3 +41,14 @@ def mean_and_error(values: Float[np.ndarray, " episodes *rest"]) -> tuple[np.nda
     count = values.shape[0]
     error = values.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.full(values.shape[1:], np.nan)
     return np.asarray(values.mean(axis=0)), np.asarray(error)
+
+
+def records_by_step(base: Record, metric: str, values: np.ndarray) -> list[Record]:
+    """One record for the mean over the steps and one for each step."""
+    total, total_error = mean_and_error(values.mean(axis=1))
+    mean, error = mean_and_error(values)
+    rows = [replace(base, metric=metric, value=float(total), se=float(total_error))]
+    return rows + [
+        replace(base, metric=metric, step=step, value=float(mean[step - 1]), se=float(error[step - 1]))
+        for step in range(1, len(mean) + 1)
+    ]

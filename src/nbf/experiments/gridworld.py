@@ -8,11 +8,10 @@ import json
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import equinox as eqx
 import jax
-import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
@@ -21,26 +20,19 @@ from nbf.config import GridworldConfig
 from nbf.contracts import BeliefModel, Family, Filter, InputError
 from nbf.environments.gridworld import GoalPolicy, Gridworld, gridworld_family
 from nbf.evaluation.divergence import jensen_shannon, state_probabilities
-from nbf.evaluation.evaluate import in_batches, mean_and_error
+from nbf.evaluation.evaluate import in_batches, records_by_step
 from nbf.evaluation.records import ALL, Record, Run, add, check_writable, completed, run_key
+from nbf.experiments.training_runs import Counter, TrainingRun
 from nbf.filters.approximate import ApproxBeliefs
 from nbf.filters.exact import ExactFilter
 from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.run import run
 from nbf.models.belief_model import MODELS, EnumeratedConfig, FlowConfig
-from nbf.training.checkpoint import load_model, read_file, save_model
-from nbf.training.fit import FitConfig, Fitted, fit
+from nbf.training.checkpoint import load_model
+from nbf.training.fit import FitConfig, described
 
 ARMS = ("faithful", "enumerated")
-
-
-@runtime_checkable
-class Counter(Protocol):
-    """Where an evaluation reports how far it is."""
-
-    def describe(self, text: str) -> None: ...
-    def advance(self, done: int) -> None: ...
 
 
 def family_of(config: GridworldConfig, seed: int) -> Family:
@@ -64,57 +56,23 @@ def run_folder(root: Path, config: GridworldConfig, arm: str, seed: int) -> Path
     return root / "gridworld" / config.name / f"{arm}-{seed}"
 
 
+def training_run(config: GridworldConfig, arm: str, seed: int, root: Path, *, steps: int | None = None) -> TrainingRun:
+    """The training of one model."""
+    model_config, fit_config = arm_of(config, arm)
+    fit_config = fit_config if steps is None else replace(fit_config, steps=steps)
+    source = ExactPosteriors(family_of(config, seed), config.horizon)
+    title = f"{config.name} {arm} seed {seed}"
+    return TrainingRun(
+        run_folder(root, config, arm, seed), model_config, fit_config, source, asdict(config), seed, title
+    )
+
+
 def train(
     config: GridworldConfig, arm: str, seed: int, root: Path, *, steps: int | None = None, progress: bool = True
 ) -> Path:
     """Train one model, or go on with a training that was stopped; returns the path of the model."""
-    model_config, fit_config = arm_of(config, arm)
-    fit_config = fit_config if steps is None else replace(fit_config, steps=steps)
-    folder = run_folder(root, config, arm, seed)
-    path = folder / "model.safetensors"
-    if path.exists():
-        check_same(path, asdict(fit_config))
-        return path
-    fitted = fit(
-        model_config.build(prng.stream(seed, "gridworld", config.name, arm, "parameters")),
-        ExactPosteriors(family_of(config, seed), config.horizon),
-        fit_config,
-        key=prng.stream(seed, "gridworld", config.name, arm, "training"),
-        resume=folder / "training.safetensors",
-        progress=progress,
-        title=f"{config.name} {arm} seed {seed}",
-    )
-    _keep(path, fitted, model_config, fit_config, config, seed)
-    return path
-
-
-def check_same(path: Path, training: dict[str, Any]) -> None:
-    """A model that is there already must have been trained with the settings that are asked for."""
-    found = read_file(path)[0].get("training", "null")
-    if json.loads(found) != training:
-        raise InputError(
-            f"{path} was trained with other settings ({found}, now {json.dumps(training)}). "
-            "Ask for its own, remove it to train anew, or keep both by choosing another folder with --runs."
-        )
-
-
-def _keep(
-    path: Path, fitted: Fitted, model_config: Any, fit_config: FitConfig, config: GridworldConfig, seed: int
-) -> None:
-    losses = fitted.losses
-    curve = [round(float(part.mean()), 4) for part in _blocks(losses, 50)]
-    notes = {
-        "environment": json.dumps(asdict(config)),
-        "training": json.dumps(asdict(fit_config)),
-        "seed": str(seed),
-        "seconds": f"{fitted.seconds:.1f}",
-        "loss_curve": json.dumps(curve),
-    }
-    save_model(path, fitted.model, model_config, **notes)
-
-
-def _blocks(values: Any, count: int) -> list[Any]:
-    return [part for part in np.array_split(values, count) if len(part)]
+    streams = (prng.stream(seed, "gridworld", config.name, arm, name) for name in ("parameters", "training"))
+    return training_run(config, arm, seed, root, steps=steps).train(*streams, progress=progress)
 
 
 @dataclass(frozen=True)
@@ -217,25 +175,14 @@ def evaluate(
             experiment="gridworld", config=config.name, filter=row.name, arm=row.arm, particles=row.particles,
             calls=row.calls, seed=seed, step=ALL, metric="js", value=0.0, se=None, episodes=settings.episodes,
         )  # fmt: skip
-        records += _records(base, "js", js)
+        records += records_by_step(base, "js", js)
         if row.name in ("nbf", "pf"):
-            records += _records(base, "ess", ess)
+            records += records_by_step(base, "ess", ess)
     return records
 
 
-def _records(base: Record, metric: str, values: np.ndarray) -> list[Record]:
-    """One record for the mean over the steps and one for each step."""
-    total, total_error = mean_and_error(values.mean(axis=1))
-    mean, error = mean_and_error(values)
-    rows = [replace(base, metric=metric, value=float(total), se=float(total_error))]
-    return rows + [
-        replace(base, metric=metric, step=step, value=float(mean[step - 1]), se=float(error[step - 1]))
-        for step in range(1, len(mean) + 1)
-    ]
-
-
 @dataclass(frozen=True)
-class ReproduceConfig:
+class GridworldJob:
     """One training seed of one arm of one configuration: trained, evaluated, recorded."""
 
     config: GridworldConfig
@@ -253,7 +200,7 @@ class ReproduceConfig:
             "arm": self.arm,
             "seed": self.seed,
             "model": asdict(model_config),
-            "training": asdict(replace(fit_config, steps=self.steps)),
+            "training": described(replace(fit_config, steps=self.steps)),
             "evaluation": asdict(self.evaluation),
         }
 
@@ -262,23 +209,35 @@ class ReproduceConfig:
         """The name of this run in `runs.json`."""
         return run_key(f"{self.config.name}/{self.arm}/{self.seed}", self.settings)
 
+    @property
+    def evaluated(self) -> int:
+        """How many episodes or beliefs the evaluation counts."""
+        return self.evaluation.episodes
 
-def reproduce(job: ReproduceConfig, results: Path, runs: Path, *, command: str, bar: Counter) -> bool:
-    """Do what is not recorded yet; whether anything was to do.
+    @property
+    def title(self) -> str:
+        return f"{self.config.name} {self.arm} seed {self.seed}"
 
-    A training that was stopped goes on where it was. Records and run are written together.
-    """
-    if completed(results, job.key):
-        return False
-    check_writable(results)
-    path = train(job.config, job.arm, job.seed, runs, steps=job.steps)
-    model, _, metadata = load_model(path, MODELS)
-    start = time.monotonic()
-    records = evaluate(job.config, job.arm, job.seed, model, job.evaluation, bar)
-    seconds = {"training": float(metadata["seconds"]), "evaluation": round(time.monotonic() - start, 1)}
-    run = Run(
-        key=job.key, seed=job.seed, command=command, seconds=sum(seconds.values()),
-        config={**job.settings, "seconds": seconds, "loss_curve": json.loads(metadata["loss_curve"])},
-    )  # fmt: skip
-    add(results, records, run)
-    return True
+    def check(self, runs: Path) -> None:
+        """Raise if the model that is there was trained with other settings than this job asks for."""
+        training_run(self.config, self.arm, self.seed, runs, steps=self.steps).check_same()
+
+    def run(self, results: Path, runs: Path, *, command: str, bar: Counter) -> bool:
+        """Do what is not recorded yet; whether anything was to do.
+
+        A training that was stopped goes on where it was. Records and run are written together.
+        """
+        if completed(results, self.key):
+            return False
+        check_writable(results)
+        path = train(self.config, self.arm, self.seed, runs, steps=self.steps)
+        model, _, metadata = load_model(path, MODELS)
+        start = time.monotonic()
+        records = evaluate(self.config, self.arm, self.seed, model, self.evaluation, bar)
+        seconds = {"training": float(metadata["seconds"]), "evaluation": round(time.monotonic() - start, 1)}
+        run = Run(
+            key=self.key, seed=self.seed, command=command, seconds=sum(seconds.values()),
+            config={**self.settings, "seconds": seconds, "loss_curve": json.loads(metadata["loss_curve"])},
+        )  # fmt: skip
+        add(results, records, run)
+        return True

@@ -12,7 +12,7 @@ import jax
 
 from nbf.config import GridworldConfig
 from nbf.contracts import BeliefModel, InputError
-from nbf.experiments.gridworld import ARMS, EvaluationConfig, ReproduceConfig, arm_of, check_same, family_of, run_folder
+from nbf.experiments.gridworld import ARMS, EvaluationConfig, GridworldJob, arm_of, family_of
 from nbf.models.belief_model import MODELS, EnumeratedConfig, FlowConfig
 from nbf.training.checkpoint import load_model, read_file
 
@@ -37,7 +37,7 @@ def at_least(least: int, **option: int) -> int:
 
 def jobs(
     configs: Sequence[str], arms: Sequence[str], seeds: Sequence[int], steps: int | None, episodes: int
-) -> list[ReproduceConfig]:
+) -> list[GridworldJob]:
     """Every configuration with every arm and training seed."""
     if not arms:
         raise InputError(f"Name at least one arm: {', '.join(ARMS)}.")
@@ -47,15 +47,8 @@ def jobs(
         family_of(replace(config, fixed=False), 0)  # refuses grids that cannot be
         for arm in arms:
             total = arm_of(config, arm)[1].steps if steps is None else at_least(1, steps=steps)
-            found += [ReproduceConfig(config, arm, seed(number), total, evaluation) for number in seeds]
+            found += [GridworldJob(config, arm, seed(number), total, evaluation) for number in seeds]
     return found
-
-
-def check_trained(job: ReproduceConfig, runs: Path) -> None:
-    """Raise if the model that a job would use was trained with other settings than the job asks for."""
-    path = run_folder(runs, job.config, job.arm, job.seed) / "model.safetensors"
-    if path.exists():
-        check_same(path, job.settings["training"])
 
 
 def described(path: Path) -> tuple[BeliefModel, dict[str, Any]]:

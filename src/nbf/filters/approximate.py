@@ -6,9 +6,19 @@ from __future__ import annotations
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Key
 
-from nbf.contracts import BeliefModel, Embedding, Environment, Filter, FilterInfo, InputError, Observation, Policy
+from nbf.contracts import (
+    BeliefModel,
+    Embedding,
+    Environment,
+    Filter,
+    FilterInfo,
+    FilterState,
+    InputError,
+    Observation,
+    Policy,
+)
 from nbf.filters.exact import ExactFilter
 from nbf.filters.neural import ModelBelief, check_space
 
@@ -16,24 +26,27 @@ from nbf.filters.neural import ModelBelief, check_space
 class ApproxState(eqx.Module):
     """The true posterior, and the embedding of samples of it."""
 
-    probs: Float[Array, " states"]
+    truth: FilterState
     embedding: Embedding
 
 
 class ApproxBeliefs(Filter):
-    """Tracks the posterior exactly and embeds `num_samples` draws of it at every step."""
+    """Tracks the posterior with a filter that is taken for the truth, and embeds `num_samples` draws of it at
+    every step."""
 
     model: BeliefModel
     num_samples: int = eqx.field(static=True)
+    truth: Filter
 
-    def __init__(self, model: BeliefModel, num_samples: int = 64):
+    def __init__(self, model: BeliefModel, num_samples: int = 64, *, truth: Filter | None = None):
         if num_samples < 1:
             raise InputError(f"Approx Beliefs needs at least 1 sample of the posterior; got {num_samples}.")
         self.model, self.num_samples = model.prepared(), num_samples
+        self.truth = ExactFilter() if truth is None else truth
 
     def init(self, key: Key[Array, ""], environment: Environment) -> ApproxState:
         check_space(self.model, environment)
-        return self._embed(key, ExactFilter().init(key, environment), environment)
+        return self._embed(key, self.truth.init(key, environment), environment)
 
     def update(
         self,
@@ -44,12 +57,12 @@ class ApproxBeliefs(Filter):
         policy: Policy,
     ) -> tuple[ApproxState, FilterInfo]:
         update_key, sample_key = jax.random.split(key)
-        probs, info = ExactFilter().update(update_key, state.probs, observation, environment, policy)
-        return self._embed(sample_key, probs, environment), info
+        truth, info = self.truth.update(update_key, state.truth, observation, environment, policy)
+        return self._embed(sample_key, truth, environment), info
 
     def belief(self, state: ApproxState, environment: Environment) -> ModelBelief:
         return ModelBelief(self.model, state.embedding, environment.space)
 
-    def _embed(self, key: Key[Array, ""], probs: Float[Array, " states"], environment: Environment) -> ApproxState:
-        samples = ExactFilter().belief(probs, environment).sample(key, self.num_samples)
-        return ApproxState(probs, self.model.embed(samples, jnp.zeros(self.num_samples), environment.space))
+    def _embed(self, key: Key[Array, ""], truth: FilterState, environment: Environment) -> ApproxState:
+        samples = self.truth.belief(truth, environment).sample(key, self.num_samples)
+        return ApproxState(truth, self.model.embed(samples, jnp.zeros(self.num_samples), environment.space))

@@ -155,7 +155,9 @@ class NeuralBayesianFilter(Filter):
 
 def _in_context(space: StateSpace, context: Float[Array, " c"] | None) -> StateSpace:
     """The space with the context that an embedding was made in, which the next step may have replaced."""
-    return space if context is None else eqx.tree_at(lambda space: space.context, space, context)
+    if context is None:
+        return space
+    return eqx.tree_at(lambda space: space.context, space, context, is_leaf=lambda leaf: leaf is None)
 
 
 def check_space(model: BeliefModel, environment: Environment) -> None:

@@ -15,9 +15,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from nbf.contracts import BeliefModel, Embedding, InputError, State, StateSpace
+from nbf.models.attention import AttentionConfig
+from nbf.models.autoregressive import AutoregressiveConfig
 from nbf.models.dequantization import DequantizedFlow
 from nbf.models.enumerated import Enumerated, EnumeratedDecoderConfig
-from nbf.models.set_encoder import MeanConfig, MeanEncoder
+from nbf.models.flow_matching import FlowMatchingConfig
+from nbf.models.mixture import MixtureConfig
+from nbf.models.set_encoder import DeepSetsConfig, MeanConfig, MeanEncoder
 from nbf.spaces import Box, Lattice, Tokens
 
 
@@ -165,9 +169,9 @@ class EnumeratedConfig:
         return BeliefEmbeddingModel(space=space, encoder=encoder, decoder=decoder)
 
 
-AnyEncoder = MeanConfig
+AnyEncoder = MeanConfig | DeepSetsConfig | AttentionConfig
 """The configs of the encoders; each builds its encoder from (key, inputs, embedding)."""
-AnyDecoder = EnumeratedDecoderConfig
+AnyDecoder = EnumeratedDecoderConfig | AutoregressiveConfig | MixtureConfig | FlowMatchingConfig
 """The configs of the decoders; each says whether it fits a space, and builds its decoder for one from
 (key, space, size of the condition)."""
 

@@ -1,9 +1,9 @@
-"""Flows of affine coupling layers with masked inputs (Dinh et al., arXiv 1605.08803), conditioned on θ.
+"""Flows of coupling layers with masked inputs (Dinh et al., arXiv 1605.08803), conditioned on θ.
 
-A layer leaves half of the coordinates alone and moves the other half by an affine map whose shift
-and scale a network computes from the first half and from θ:
+A layer leaves half of the coordinates alone and moves each one of the other half by a monotone map (see
+`transforms`) whose parameters a network computes from the first half and from θ:
 
-    x_b = z_b · exp(s(z_a, θ)) + t(z_a, θ),    x_a = z_a
+    x_b = transform(z_b; network(z_a, θ)),    x_a = z_a
 
 Layers alternate the halves and start as the identity. The parameters of all layers are stacked, and
 θ enters the first product of every network, which is computed once per belief and shared by its
@@ -19,35 +19,37 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from nbf.models.networks import Perceptron, columns
-
-LOG_SCALE_LIMIT = 2.0
-"""One map scales by at most e^2. AdaGrad at 0.1 takes large first steps: without a bound the loss of the
-first steps reached 1e23, and the sums of squared gradients that AdaGrad keeps froze the model for good."""
+from nbf.models.transforms import Transform
 
 
-def shift_and_log_scale(raw: Float[Array, "twice *n"]) -> tuple[Float[Array, "d *n"], Float[Array, "d *n"]]:
-    """The parameters of an affine map from a network's output, the scale softly bounded."""
-    shift, log_scale = jnp.split(raw, 2)
-    return shift, LOG_SCALE_LIMIT * jnp.tanh(log_scale / LOG_SCALE_LIMIT)
-
-
-class AffineCoupling(eqx.Module):
-    """A stack of affine coupling layers. Acts on unbounded vectors."""
+class Coupling(eqx.Module):
+    """A stack of coupling layers. Acts on unbounded vectors."""
 
     networks: Perceptron
     projection: Float[Array, "layers width m"]
+    transform: Transform = eqx.field(static=True)
     layers: int = eqx.field(static=True)
     dimension: int = eqx.field(static=True)
 
-    def __init__(self, key: Key[Array, ""], dimension: int, embedding: int, *, layers: int, width: int, depth: int):
+    def __init__(
+        self,
+        key: Key[Array, ""],
+        dimension: int,
+        condition: int,
+        *,
+        transform: Transform,
+        layers: int,
+        width: int,
+        depth: int,
+    ):
         def build(key: Key[Array, ""]) -> tuple[Perceptron, Float[Array, "width m"]]:
-            inputs = dimension + embedding
-            network = Perceptron(key, inputs, 2 * dimension, width=width, depth=depth, zero_output=True)
+            outputs = transform.parameters * dimension
+            network = Perceptron(key, dimension + condition, outputs, width=width, depth=depth, zero_output=True)
             state, context = network.weights[0][:, :dimension], network.weights[0][:, dimension:]
             return eqx.tree_at(lambda net: net.weights[0], network, state), context
 
         self.networks, self.projection = jax.vmap(build)(jax.random.split(key, layers))
-        self.layers, self.dimension = layers, dimension
+        self.transform, self.layers, self.dimension = transform, layers, dimension
 
     def condition(self, embedding: Float[Array, "m *beliefs"]) -> Float[Array, "layers width *beliefs"]:
         """What θ contributes to the first product of each layer."""
@@ -61,8 +63,8 @@ class AffineCoupling(eqx.Module):
         """
 
         def layer(z: Float[Array, "d *n"], inputs: tuple) -> tuple[Float[Array, "d *n"], None]:
-            shift, log_scale = self._affine(z, *inputs)
-            return z * jnp.exp(log_scale) + shift, None
+            kept, raw = self._raw(z, *inputs)
+            return jnp.where(kept, z, self.transform.forward(raw, z)), None
 
         return jax.lax.scan(layer, z, (self._kept(), self.networks, context))[0]
 
@@ -72,9 +74,10 @@ class AffineCoupling(eqx.Module):
         """From state to base, and log |det ∂z/∂x|."""
         log_det = jnp.zeros(x.shape[1:])
         for layer in reversed(self._unstacked(context)):
-            shift, log_scale = self._affine(x, *layer)
-            x = (x - shift) * jnp.exp(-log_scale)
-            log_det = log_det - jnp.sum(log_scale, axis=0)
+            kept, raw = self._raw(x, *layer)
+            z, log_slopes = self.transform.inverse(raw, x)
+            x = jnp.where(kept, x, z)
+            log_det = log_det + jnp.sum(jnp.where(kept, 0.0, log_slopes), axis=0)
         return x, log_det
 
     def _unstacked(
@@ -91,14 +94,15 @@ class AffineCoupling(eqx.Module):
         """Which coordinates each layer leaves alone."""
         return (np.arange(self.dimension) + np.arange(self.layers)[:, None]) % 2 == 1
 
-    def _affine(
+    def _raw(
         self,
         x: Float[Array, "d *n"],
         kept: Bool[np.ndarray, " d"] | Bool[Array, " d"],
         network: Perceptron,
         context: Float[Array, "width *ctx"],
-    ) -> tuple[Float[Array, "d *n"], Float[Array, "d *n"]]:
+    ) -> tuple[Bool[np.ndarray, "d *ones"] | Bool[Array, "d *ones"], Float[Array, "p d *n"]]:
+        """What a layer leaves alone, and the raw parameters of the map of each coordinate."""
         kept = columns(kept, x)
         product = jnp.tensordot(network.weights[0], jnp.where(kept, x, 0.0), 1)
-        shift, log_scale = shift_and_log_scale(network.from_first(product + context))
-        return jnp.where(kept, 0.0, shift), jnp.where(kept, 0.0, log_scale)
+        raw = network.from_first(product + context)
+        return kept, raw.reshape(self.transform.parameters, self.dimension, *raw.shape[1:])

@@ -4,15 +4,18 @@ A cell x becomes the unit cube [x, x+1)^d, on which a flow has a density:
 
     P(x) = ∫_[0,1)^d p(x + u) du  >=  exp E_q(u|x,θ) [ log p(x + u) - log q(u | x, θ) ]
 
-The noise q is an affine map of logistic noise, squashed to the cube; its shift and scale come from
-a network of x and θ, trained by the same bound.
+The noise q is a map of logistic noise, squashed to the cube; a network of x and θ, trained by the same
+bound, gives its parameters. In Gridworld the map is affine in every coordinate, in Goofspiel one coupling
+layer; no map at all is uniform noise.
 
-The flow's base is uniform on the whole box. Its coupling layers act on the logits of the box's
-coordinates, so that they map the box to itself: an affine map of the box itself would leave the
-support of the base.
+The flow's coupling layers act on the logits of the box's coordinates, so that they map the box to
+itself. Its base is uniform on the whole box, or normal on its logits.
 """
 
 from __future__ import annotations
+
+import math
+from dataclasses import dataclass
 
 import equinox as eqx
 import jax
@@ -20,34 +23,30 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from nbf.contracts import Embedding, StateSpace
-from nbf.models.coupling import AffineCoupling, shift_and_log_scale
+from nbf.contracts import Embedding, InputError, StateSpace
+from nbf.models.coupling import Coupling
+from nbf.models.flow import BASES, check_choice, check_coupling, log_logistic, logit, unit_log_density
 from nbf.models.networks import Perceptron, columns
+from nbf.models.transforms import Affine, Transform, bounded, transform_of, unstacked
 from nbf.spaces import Lattice
 
-EDGE = 1e-6
-"""Logits are taken of numbers in [EDGE, 1 - EDGE]; float32 resolves no finer near 1."""
-
-
-def log_logistic(x: Float[Array, "d *n"]) -> Float[Array, "*n"]:
-    """log density of d independent standard logistic variables, the logits of uniform ones."""
-    return -jnp.sum(jnp.abs(x) + 2.0 * jnp.log1p(jnp.exp(-jnp.abs(x))), axis=0)
-
-
-def logit(x: Float[Array, "d *n"]) -> Float[Array, "d *n"]:
-    clipped = jnp.clip(x, EDGE, 1.0 - EDGE)
-    return jnp.log(clipped) - jnp.log1p(-clipped)
+NOISES = ("mlp", "coupling", "uniform")
+MOST_POINTS = 4096
+"""Quadrature points of one cell: 8 an axis in 4-D, 4 in 6-D. Beyond, estimate by sampling."""
 
 
 class DequantizedFlow(eqx.Module):
-    """The paper's Gridworld decoder: dequantization, coupling layers in logit space, a uniform base."""
+    """The paper's Gridworld and Goofspiel decoders: dequantization, then coupling layers in logit space."""
 
     space: Lattice
-    flow: AffineCoupling
-    noise: Perceptron
-    noise_projection: Float[Array, "width m"]
+    flow: Coupling
+    noise: Perceptron | Coupling | None
+    """What shapes the noise; None is uniform noise."""
+    noise_projection: Float[Array, "width m"] | None
+    """What θ contributes to the first product of a network of noise; a coupling has its own."""
     points: int = eqx.field(static=True)
     """Quadrature points along each axis of a cell, for `log_prob`."""
+    base: str = eqx.field(static=True)
 
     def __init__(
         self,
@@ -61,20 +60,27 @@ class DequantizedFlow(eqx.Module):
         noise_width: int,
         noise_depth: int,
         points: int,
+        transform: Transform = Affine(),  # noqa: B008 - a frozen value
+        base: str = "uniform",
+        noise: str = "mlp",
     ):
         flow_key, noise_key = jax.random.split(key)
-        dimension, self.space = space.dimension, space
-        self.flow = AffineCoupling(flow_key, dimension, embedding, layers=layers, width=width, depth=depth)
-        noise = Perceptron(
-            noise_key, dimension + embedding, 2 * dimension, width=noise_width, depth=noise_depth, zero_output=True
+        dimension, self.space, self.points, self.base = space.dimension, space, points, base
+        self.flow = Coupling(
+            flow_key, dimension, embedding, transform=transform, layers=layers, width=width, depth=depth
         )
-        state, context = noise.weights[0][:, :dimension], noise.weights[0][:, dimension:]
-        self.noise, self.noise_projection = eqx.tree_at(lambda net: net.weights[0], noise, state), context
-        self.points = points
+        self.noise, self.noise_projection = None, None
+        inputs, sizes = dimension + embedding, {"width": noise_width, "depth": noise_depth}
+        if noise == "coupling":
+            self.noise = Coupling(noise_key, dimension, inputs, transform=Affine(), layers=1, **sizes)
+        elif noise == "mlp":
+            network = Perceptron(noise_key, inputs, 2 * dimension, **sizes, zero_output=True)
+            state, self.noise_projection = network.weights[0][:, :dimension], network.weights[0][:, dimension:]
+            self.noise = eqx.tree_at(lambda net: net.weights[0], network, state)
 
     def sample(self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace) -> Int[Array, "n d"]:
         assert isinstance(space, Lattice)
-        base = logit(jax.random.uniform(key, (space.dimension, n)))
+        base = BASES[self.base][0](key, (space.dimension, n))
         logits = self.flow.forward(base, self.flow.condition(embedding)[..., None]).T
         shape = jnp.asarray(space.shape)
         cells = jnp.floor(jax.nn.sigmoid(logits) * shape).astype(jnp.int32)
@@ -95,12 +101,22 @@ class DequantizedFlow(eqx.Module):
         log_density = self.log_density(embedding[:, None, None], states.T[:, :, None] + offsets)
         return jax.nn.logsumexp(log_density, axis=1, b=np.prod(weights / 2.0, axis=0))
 
+    def log_prob_estimate(
+        self, key: Key[Array, ""], embedding: Embedding, states: Int[Array, "n d"], space: StateSpace, samples: int
+    ) -> Float[Array, " n"]:
+        """log of the flow's mass on each cell, by importance sampling with the noise: from below in the mean,
+        and nearer with more samples (Burda et al., arXiv 1509.00519). One sample is the bound of training."""
+        if samples < 1:
+            raise InputError(f"samples must be at least 1; got {samples}.")
+        uniform = jax.random.uniform(key, (self.space.dimension, states.shape[0], samples))
+        log_ratio = self.log_ratio(embedding[:, None, None], states.T[:, :, None], uniform)
+        return jax.nn.logsumexp(log_ratio, axis=1) - math.log(samples)
+
     def log_density(self, embedding: Float[Array, "m *beliefs"], points: Float[Array, "d *n"]) -> Float[Array, "*n"]:
         """log density of the flow at points of the box; a cell is the unit cube above its corner."""
         shape = columns(jnp.asarray(self.space.shape, jnp.float32), points)
-        logits = logit(points / shape)
-        z, log_det = self.flow.inverse(logits, self.flow.condition(embedding))
-        return log_logistic(z) + log_det - log_logistic(logits) - jnp.sum(jnp.log(shape))
+        unit = unit_log_density(self.flow, self.base, points / shape, self.flow.condition(embedding))
+        return unit - jnp.sum(jnp.log(shape))
 
     def log_ratio(
         self, embedding: Float[Array, "m *beliefs"], states: Int[Array, "d *n"], uniform: Float[Array, "d *draws"]
@@ -109,10 +125,83 @@ class DequantizedFlow(eqx.Module):
 
         Its mean over the noise is the bound; the log of the mean of its exponential is log P(x).
         """
-        encoded = self.space.encode(states)
-        product = jnp.tensordot(self.noise.weights[0], encoded, 1) + jnp.tensordot(self.noise_projection, embedding, 1)
-        shift, log_scale = shift_and_log_scale(self.noise.from_first(product))
         base = logit(uniform)
-        noise = base * jnp.exp(log_scale) + shift
-        log_q = log_logistic(base) - jnp.sum(log_scale, axis=0) - log_logistic(noise)
+        noise, log_det = self._noise(embedding, self.space.encode(states), base)
+        log_q = log_logistic(base) - log_det - log_logistic(noise)
         return self.log_density(embedding, states + jax.nn.sigmoid(noise)) - log_q
+
+    def _noise(
+        self, embedding: Float[Array, "m *beliefs"], encoded: Float[Array, "d *n"], base: Float[Array, "d *draws"]
+    ) -> tuple[Float[Array, "d *out"], Float[Array, "*scaled"]]:
+        """The logits of the noise made from those of uniform noise, and log |det| of that map."""
+        if self.noise is None:
+            return base, jnp.zeros(())
+        if isinstance(self.noise, Coupling):
+            # What a coupling says of x and of θ, apart: θ's part is shared by a belief's samples. From state
+            # to base, not back, because that way it also tells its log-determinant.
+            of_state, of_belief = jnp.split(self.noise.projection, [self.space.dimension], axis=2)
+            context = jnp.tensordot(of_state, encoded, 1) + jnp.tensordot(of_belief, embedding, 1)
+            return self.noise.inverse(base, context)
+        assert self.noise_projection is not None
+        product = jnp.tensordot(self.noise.weights[0], encoded, 1) + jnp.tensordot(self.noise_projection, embedding, 1)
+        raw = self.noise.from_first(product)
+        shift, log_scale = unstacked(raw.reshape(2, -1, *raw.shape[1:]))
+        log_scale = bounded(log_scale)
+        return base * jnp.exp(log_scale) + shift, jnp.sum(log_scale, axis=0)
+
+
+@dataclass(frozen=True)
+class DequantizedFlowConfig:
+    """Coupling layers over a Lattice, by variational dequantization; the defaults are Gridworld's."""
+
+    transform: str = "affine"
+    """What moves a coordinate: affine, nlsq or spline."""
+    base: str = "uniform"
+    """uniform on the box, or normal on its logits."""
+    noise: str = "mlp"
+    """What shapes the noise within a cell: mlp, coupling (one affine layer), or nothing: uniform."""
+    layers: int = 5
+    width: int = 32
+    """Hidden units of each layer's network."""
+    depth: int = 5
+    noise_width: int = 32
+    noise_depth: int = 2
+    bins: int = 8
+    """Of a spline."""
+    quadrature: int = 4
+    """Gauss-Legendre points along each axis of a cell when a probability is asked for."""
+
+    def check(self, space: StateSpace) -> None:
+        """Raise unless the decoder fits a space."""
+        if not isinstance(space, Lattice):
+            raise InputError(
+                f"The dequantized flow fills the cells of a Lattice; it does not fit {space.signature}. For a Box "
+                "there is the coupling flow."
+            )
+        check_coupling(space.dimension, space)
+        transform_of(self.transform, self.bins)
+        check_choice("base", self.base, tuple(BASES))
+        check_choice("noise", self.noise, NOISES)
+        most = int(MOST_POINTS ** (1.0 / space.dimension) + 1e-9)
+        if self.quadrature > most:
+            raise InputError(
+                f"quadrature must be at most {most} points an axis in {space.dimension} dimensions, {MOST_POINTS} a "
+                f"cell; got {self.quadrature}. `log_prob_estimate` needs none."
+            )
+
+    def build(self, key: Key[Array, ""], space: StateSpace, condition: int) -> DequantizedFlow:
+        assert isinstance(space, Lattice)
+        return DequantizedFlow(
+            key,
+            space,
+            condition,
+            layers=self.layers,
+            width=self.width,
+            depth=self.depth,
+            noise_width=self.noise_width,
+            noise_depth=self.noise_depth,
+            points=self.quadrature,
+            transform=transform_of(self.transform, self.bins),
+            base=self.base,
+            noise=self.noise,
+        )

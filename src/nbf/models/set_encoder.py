@@ -1,6 +1,8 @@
 """The embedding function E_φ (section "Embedding Function"): the weighted mean of a network's output.
 
 θ = Σ_i w_i φ(x_i) / Σ_i w_i
+
+or, where a mean of fixed features is too little, a second network of it (Zaheer et al., "Deep Sets").
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from dataclasses import dataclass
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from nbf.contracts import Embedding, State, StateSpace
 from nbf.models.networks import Perceptron
@@ -35,6 +37,13 @@ def inputs(states: State, space: StateSpace, size: int) -> Float[Array, "size n"
     assert space.context is not None
     context = jnp.broadcast_to(space.context[:, None], (space.context.shape[0], encoded.shape[1]))
     return jnp.concatenate([encoded, context])
+
+
+def one_hot_cells(states: Int[Array, "n d"], space: StateSpace) -> Bool[Array, "n cells"]:
+    """Which cell of a lattice each state is. For a product, not a gather: the gradient of a product is a product
+    as well, where a gather's is a scatter."""
+    assert isinstance(space, Lattice)
+    return jax.vmap(space.index)(states)[:, None] == jnp.arange(space.size)
 
 
 class MeanEncoder(eqx.Module):
@@ -80,11 +89,38 @@ class TableEncoder(eqx.Module):
     table: Float[Array, "m cells"]
 
     def __call__(self, states: Int[Array, "n d"], log_weights: Float[Array, " n"], space: StateSpace) -> Embedding:
-        assert isinstance(space, Lattice)
-        cells = jax.vmap(space.index)(states)
-        # A one-hot product, not a gather: its gradient is a product as well, where a gather's is a scatter.
-        one_hot = cells[:, None] == jnp.arange(self.table.shape[1])
-        return self.table @ (mean_weights(log_weights) @ one_hot.astype(self.table.dtype))
+        return self.table @ (mean_weights(log_weights) @ one_hot_cells(states, space).astype(self.table.dtype))
 
     def prepared(self, space: StateSpace) -> TableEncoder:
         return self
+
+
+class DeepSetsEncoder(eqx.Module):
+    """A network of the mean of a network of each state."""
+
+    mean: MeanEncoder | TableEncoder
+    after: Perceptron
+
+    def __call__(self, states: State, log_weights: Float[Array, " n"], space: StateSpace) -> Embedding:
+        return self.after(self.mean(states, log_weights, space))
+
+    def prepared(self, space: StateSpace) -> DeepSetsEncoder:
+        """On a lattice the network of each state is tabulated; the one after the mean depends on the belief."""
+        return DeepSetsEncoder(self.mean.prepared(space), self.after)
+
+
+@dataclass(frozen=True)
+class DeepSetsConfig:
+    """The weighted mean of an MLP of each state, and another MLP of that mean."""
+
+    width: int = 128
+    """Units of each hidden layer before the mean, and size of the mean."""
+    depth: int = 3
+    after_width: int = 128
+    after_depth: int = 2
+
+    def build(self, key: Key[Array, ""], inputs: int, embedding: int) -> DeepSetsEncoder:
+        mean_key, after_key = jax.random.split(key)
+        mean = MeanEncoder(mean_key, inputs, self.width, width=self.width, depth=self.depth)
+        after = Perceptron(after_key, self.width, embedding, width=self.after_width, depth=self.after_depth)
+        return DeepSetsEncoder(mean, after)

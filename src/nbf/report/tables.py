@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from nbf.evaluation.records import ALL, Record, RecordError, Summary, summary, write_atomically
 
@@ -36,6 +37,16 @@ MISSING = "–"
 
 Row = tuple[str, str, int]
 """A filter, its arm and its number of particles."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """What the records of an experiment are made into."""
+
+    tables: dict[str, str]
+    """Markdown, by the name that a marker asks for."""
+    figures: dict[str, Callable[[], Any]]
+    """What draws each figure, by the name of its file."""
 
 
 def label(filter: str, arm: str = "", particles: int = 0) -> str:
@@ -90,13 +101,14 @@ def markdown_table(
     for row in sorted({row for row, _ in cells}, key=row_order):
         entries = [cells.get((row, config)) for config in columns]
         spent = [_span(entry.calls for entry in entries if entry)] if calls else []
-        lines.append([label(*row), *spent, *(_cell(entry, digits) for entry in entries)])
+        lines.append([label(*row), *spent, *(cell(entry, digits) for entry in entries)])
     behind = [_behind([entry for (_, config), entry in cells.items() if config == column]) for column in columns]
     lines.append(["*seeds × episodes*", *([""] if calls else []), *behind])
-    return _layout(lines)
+    return layout(lines)
 
 
-def _cell(entry: Summary | None, digits: int) -> str:
+def cell(entry: Summary | None, digits: int) -> str:
+    """`mean ± standard error`."""
     if entry is None:
         return MISSING
     error = "" if entry.se is None else f" ± {entry.se:.{digits}f}"
@@ -114,7 +126,7 @@ def _span(numbers: Iterable[int]) -> str:
     return str(ends[0]) if len(ends) == 1 else f"{ends[0]}–{ends[-1]}"
 
 
-def _layout(lines: list[list[str]]) -> str:
+def layout(lines: list[list[str]]) -> str:
     """Aligned source: a name to the left, numbers to the right."""
     lines = [[cell.replace("|", "\\|") for cell in line] for line in lines]
     widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]

@@ -9,13 +9,15 @@ on the device inside the compiled loop, never twice. Step i draws all its random
 from __future__ import annotations
 
 import json
+import math
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -37,6 +39,13 @@ CHUNK = 20
 """Steps in one compiled call: enough that generating their data together pays, short enough to stop at."""
 SAVE_EVERY = 30.0
 """Seconds between two saves of a run in progress."""
+SMALLEST_SET = 4
+"""Samples in the smallest of random sets."""
+CONCENTRATIONS = (0.2, 10.0)
+"""Of the random weights of a set: at the first its effective size is about a sixth of its size, at the second nearly
+all of it."""
+ADDED_LATER = {"added later": True}
+"""Marks a field of a config that runs of earlier versions do not know: see `described`."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,9 @@ class FitConfig:
     optimizer: str = "adagrad"
     """One of adagrad, adam, nadam."""
     learning_rate: float = 0.1
+    random_sets: bool = field(default=False, metadata=ADDED_LATER)
+    """Train with random set sizes and random weights, as a filter's few effective particles have them; else the
+    whole half is embedded, evenly weighted, as in the paper."""
 
     def __post_init__(self) -> None:
         if self.optimizer not in OPTIMIZERS:
@@ -61,6 +73,16 @@ class FitConfig:
                 "Training needs steps and batch of at least 1, samples of at least 2 and a learning rate above 0; "
                 f"got {self.steps}, {self.batch}, {self.samples} and {self.learning_rate}."
             )
+
+
+def described(config: FitConfig) -> dict[str, Any]:
+    """The config as plain values. A field that was added later is left out at its default, so that a run of an
+    earlier version is described as it was when it was made."""
+    return {
+        item.name: getattr(config, item.name)
+        for item in fields(config)
+        if not ("added later" in item.metadata and getattr(config, item.name) == item.default)
+    }
 
 
 @dataclass(frozen=True)
@@ -78,13 +100,39 @@ class TrainingStopped(KeyboardInterrupt):
     """The run was asked to stop; what it had done is saved where `fit` was told to."""
 
 
-def batch_loss(model: BeliefModel, key: Key[Array, ""], states: State, space: StateSpace) -> Float[Array, ""]:
-    """Minus the mean objective of the second half of each belief's samples, given the first."""
+def random_log_weights(key: Key[Array, ""], n: int) -> Float[Array, " n"]:
+    """The weights of a random set of up to n samples; the rest is padding of weight zero.
+
+    The size k is log-uniform between `SMALLEST_SET` (n, if that is less) and n, and the weights are gamma variables
+    of a concentration that is log-uniform between `CONCENTRATIONS`. They do not depend on the samples, so the
+    weighted set represents the belief without bias, however small its effective size.
+    """
+    size_key, concentration_key, weight_key = jax.random.split(key, 3)
+    least = min(SMALLEST_SET, n)
+    size = jnp.exp(jax.random.uniform(size_key, minval=math.log(least), maxval=math.log(n + 1)))
+    low, high = CONCENTRATIONS
+    concentration = jnp.exp(jax.random.uniform(concentration_key, minval=math.log(low), maxval=math.log(high)))
+    log_weights = jax.random.loggamma(weight_key, concentration, (n,))
+    # The whole part of the size; at least `least`, as exp may round log 4 to below 4.
+    return jnp.where(jnp.arange(n) < jnp.maximum(jnp.floor(size), least), log_weights, -jnp.inf)
+
+
+def batch_loss(
+    model: BeliefModel, key: Key[Array, ""], states: State, space: StateSpace, *, random_sets: bool = False
+) -> Float[Array, ""]:
+    """Minus the mean objective of the second half of each belief's samples, given the first, or given a random
+    weighted part of it."""
     prepared = model.prepared()
     half = jax.tree.leaves(states)[0].shape[1] // 2
     embedded = jax.tree.map(lambda leaf: leaf[:, :half], states)
     scored = jax.tree.map(lambda leaf: leaf[:, half:], states)
-    embeddings = jax.vmap(lambda states, space: prepared.embed(states, jnp.zeros(half), space))(embedded, space)
+    if random_sets:
+        key, set_key = jax.random.split(key)
+        keys = jax.random.split(set_key, jax.tree.leaves(states)[0].shape[0])
+        log_weights = jax.vmap(lambda key: random_log_weights(key, half))(keys)
+        embeddings = jax.vmap(prepared.embed)(embedded, log_weights, space)
+    else:
+        embeddings = jax.vmap(lambda states, space: prepared.embed(states, jnp.zeros(half), space))(embedded, space)
     return -jnp.mean(prepared.objective(key, embeddings, scored, space))
 
 
@@ -95,11 +143,12 @@ def training_chunk(source: BeliefSource, static: PyTree, config: FitConfig) -> C
     def data(key: Key[Array, ""]) -> tuple[State, StateSpace]:
         return jax.vmap(lambda key: source.sample(key, config.samples))(jax.random.split(key, config.batch))
 
+    def loss_of(parameters: PyTree, key: Key[Array, ""], states: State, space: StateSpace) -> Float[Array, ""]:
+        return batch_loss(eqx.combine(parameters, static), key, states, space, random_sets=config.random_sets)
+
     def step(carry: tuple[PyTree, PyTree], inputs: tuple) -> tuple[tuple[PyTree, PyTree], Float[Array, ""]]:
         parameters, state = carry
-        loss, gradient = jax.value_and_grad(lambda p, *args: batch_loss(eqx.combine(p, static), *args))(
-            parameters, *inputs
-        )
+        loss, gradient = jax.value_and_grad(loss_of)(parameters, *inputs)
         updates, state = optimizer.update(gradient, state, parameters)
         return (optax.apply_updates(parameters, updates), state), loss
 
@@ -207,7 +256,7 @@ class _Run:
 def _identity(config: FitConfig, key: Key[Array, ""]) -> dict[str, str]:
     """What must agree for two runs to be the same run."""
     key_data = jax.random.key_data(key).tolist()
-    return {"kind": "nbf training run", "config": json.dumps(asdict(config)), "key": json.dumps(key_data)}
+    return {"kind": "nbf training run", "config": json.dumps(described(config)), "key": json.dumps(key_data)}
 
 
 @contextmanager

@@ -1,0 +1,80 @@
+"""Particles smoothed by Gaussian kernels: what a particle filter knows of a continuous density.
+
+p(x) = Σ w_i Π_k N(x_k; x_ik, h_k²), with Silverman's bandwidth along each axis (Silverman 1986, eq. 4.14)
+
+    h_k = σ_k · (4 / ((d + 2) · n))^(1/(d + 4)),
+
+where σ_k is the weighted standard deviation and n the effective sample size. A product kernel makes the masses
+of a grid's cells one product of matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import ndtr
+from jax.scipy.stats import norm
+from jaxtyping import Array, Float, Key
+
+from nbf.beliefs import resampling
+from nbf.beliefs.particles import ParticleBelief, effective_sample_size, normalize
+from nbf.contracts import Belief
+from nbf.spaces import Box
+
+NARROWEST = 1e-3
+"""The least bandwidth, as a share of the box's half side: one particle has no deviation, and no density."""
+
+
+def silverman(states: Float[Array, "n d"], log_weights: Float[Array, " n"]) -> Float[Array, " d"]:
+    """The bandwidth along each axis."""
+    weights = jnp.exp(normalize(log_weights)[0])[:, None]
+    d = states.shape[1]
+    mean = jnp.sum(weights * states, axis=0)
+    deviation = jnp.sqrt(jnp.sum(weights * (states - mean) ** 2, axis=0))
+    return deviation * (4.0 / ((d + 2) * effective_sample_size(log_weights))) ** (1.0 / (d + 4))
+
+
+class KernelDensityBelief(Belief):
+    """A weighted set in a box, smoothed. Mass beyond a wall sits on the wall, where a motion that the walls stop
+    would have left it: samples are clipped, and the outermost cells of a grid own the tails."""
+
+    states: Float[Array, "n d"]
+    log_weights: Float[Array, " n"]
+    """Normalised."""
+    bandwidth: Float[Array, " d"]
+    space: Box
+
+    @classmethod
+    def of(cls, particles: ParticleBelief, space: Box) -> KernelDensityBelief:
+        """With Silverman's bandwidth, at least `NARROWEST`."""
+        bandwidth = jnp.maximum(silverman(particles.states, particles.log_weights), NARROWEST * space.scale)
+        return cls(particles.states, normalize(particles.log_weights)[0], bandwidth, space)
+
+    def sample(self, key: Key[Array, ""], n: int) -> Float[Array, "n d"]:
+        particle_key, noise_key = jax.random.split(key)
+        centres = self.states[resampling.draw(particle_key, self.log_weights, n)]
+        spread = centres + self.bandwidth * jax.random.normal(noise_key, centres.shape)
+        return jnp.clip(spread, jnp.asarray(self.space.low), jnp.asarray(self.space.high))
+
+    def log_prob(self, state: Float[Array, " d"]) -> Float[Array, ""]:
+        """The density of the kernels, before what lies beyond the walls is put on them."""
+        kernels = jnp.sum(norm.logpdf(state, self.states, self.bandwidth), axis=1)
+        return jax.nn.logsumexp(self.log_weights + kernels)
+
+    def log_probs(self, states: Float[Array, "k d"]) -> Float[Array, " k"]:
+        return jax.vmap(self.log_prob)(states)
+
+    def expectation(self, function: Callable[[Any], Any]) -> Any:
+        """Σ w_i f(x_i): the kernels' centres, without the smoothing."""
+        return ParticleBelief(self.states, self.log_weights).expectation(function)
+
+    def cell_masses(self, cells: int) -> Float[Array, "c c"]:
+        """The mass of each of cells² equal cells of a plane."""
+        low, high = (jnp.asarray(end)[:, None] for end in (self.space.low, self.space.high))
+        walls = low + (high - low) * jnp.linspace(0.0, 1.0, cells + 1)
+        inner = ndtr((walls[None, :, 1:-1] - self.states[:, :, None]) / self.bandwidth[:, None])
+        masses = jnp.diff(inner, axis=-1, prepend=0.0, append=1.0)
+        return (jnp.exp(self.log_weights)[:, None] * masses[:, 0]).T @ masses[:, 1]

@@ -1,0 +1,142 @@
+"""An environment from plain functions: the shortest way in for a simulator of your own.
+
+    world = nbf.environment(
+        init=lambda key: ...,                                # x0 ~ p0
+        transition=lambda key, state, policy: ...,           # x' ~ T(x, π)
+        observe=lambda key, state, next_state: ...,          # y ~ H(x, x')
+        log_likelihood=lambda observation, state, next_state: ...,  # log H(x, x')[y]
+        space=nbf.Box((-5.0,), (5.0,), bounded=False),
+    )
+
+The functions are written in JAX, for one state. Constants may stand in them, and are compiled in. What should
+change without compiling anew is a pytree `parameters`, which every function then takes as its last argument;
+`dataclasses.replace(world, parameters=...)` exchanges it, and a `vmap` over it is a family of environments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key, PyTree
+
+from nbf.contracts import Environment, InputError, Observation, Policy, State, StateSpace
+
+
+class FunctionalEnvironment(Environment):
+    """What `environment` builds. Two of the same functions share their compiled filters."""
+
+    space: StateSpace
+    parameters: PyTree
+    functions: tuple[Callable, Callable, Callable, Callable] = eqx.field(static=True)
+    """init, transition, observe, log_likelihood."""
+    structure: Any = eqx.field(static=True)
+    """The tree of an observation."""
+    leaves: tuple[tuple[tuple[int, ...], str], ...] = eqx.field(static=True)
+    """Shape and type of each of its leaves."""
+    symbols: int | None = eqx.field(static=True, default=None)
+    """Integers of an observation lie in 0..symbols - 1, where that is known."""
+
+    def init(self, key: Key[Array, ""]) -> State:
+        return _arrays(self.functions[0](key, *self._more))
+
+    def transition(self, key: Key[Array, ""], state: State, policy: Policy) -> State:
+        return _arrays(self.functions[1](key, state, policy, *self._more))
+
+    def observe(self, key: Key[Array, ""], state: State, next_state: State) -> Observation:
+        return _arrays(self.functions[2](key, state, next_state, *self._more))
+
+    def log_likelihood(self, observation: Observation, state: State, next_state: State) -> Float[Array, ""]:
+        return jnp.asarray(self.functions[3](observation, state, next_state, *self._more))
+
+    def check_observation(self, observation: Observation) -> None:
+        leaves, structure = jax.tree.flatten(observation)
+        if structure != self.structure:
+            raise InputError(f"An observation of this environment is built as {self.structure}; got {structure}.")
+        for value, (shape, dtype) in zip(leaves, self.leaves, strict=True):
+            self._check_leaf(np.asarray(value), shape, np.dtype(dtype))
+
+    def _check_leaf(self, value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> None:
+        wanted = f"{dtype} of shape {shape}"
+        if value.shape != shape or _kind(value.dtype) != _kind(dtype):
+            raise InputError(
+                f"An observation of this environment is {wanted}; got {value.dtype} of shape {value.shape}."
+            )
+        if _kind(dtype) == "float" and not np.all(np.abs(value) <= np.finfo(dtype).max):
+            raise InputError(
+                f"An observation must be finite; got {value.tolist()}. For a missing one pass None: the step predicts."
+            )
+        if _kind(dtype) == "integer" and value.size:
+            last = np.iinfo(dtype).max if self.symbols is None else self.symbols - 1
+            first = np.iinfo(dtype).min if self.symbols is None else 0
+            if not (first <= int(value.min()) and int(value.max()) <= last):
+                raise InputError(f"Observation {value.tolist()} is outside {first}..{last}.")
+
+    @property
+    def _more(self) -> tuple[PyTree, ...]:
+        return () if self.parameters is None else (self.parameters,)
+
+
+def environment(
+    *,
+    init: Callable,
+    transition: Callable,
+    observe: Callable,
+    log_likelihood: Callable,
+    space: StateSpace,
+    parameters: PyTree = None,
+    observation: Observation | None = None,
+    symbols: int | None = None,
+) -> FunctionalEnvironment:
+    """An environment from `init(key)`, `transition(key, state, policy)`, `observe(key, state, next_state)` and
+    `log_likelihood(observation, state, next_state)`; each takes `parameters` last, if there are any.
+
+    `observation` is an example of one, to which those that a filter is given are compared; by default the shapes and
+    types that `observe` gives. Where observations are integers, give `symbols`: they are 0..symbols - 1, and JAX
+    would take any other for the nearest. Check the result with `nbf.testing.check_environment`.
+    """
+    if symbols is not None and symbols < 1:
+        raise InputError(f"An alphabet needs at least 1 symbol; got symbols={symbols}.")
+    more = () if parameters is None else (parameters,)
+
+    def first_observation(key: Key[Array, ""]) -> Observation:
+        state = _arrays(init(key, *more))
+        return _arrays(observe(key, state, state, *more))
+
+    example = observation
+    if example is None:
+        try:
+            example = jax.eval_shape(first_observation, jax.random.key(0))
+        except Exception as error:
+            raise InputError(
+                f"`init` followed by `observe` cannot be traced by JAX ({type(error).__name__}: {_first_line(error)}). "
+                f"They are called as init(key{_also(more)}) and observe(key, state, next_state{_also(more)}), and "
+                "must not branch on a value in Python."
+            ) from error
+    leaves, structure = jax.tree.flatten(example)
+    shapes = tuple((tuple(jnp.shape(leaf)), str(jnp.result_type(leaf))) for leaf in leaves)
+    return FunctionalEnvironment(
+        space, parameters, (init, transition, observe, log_likelihood), structure, shapes, symbols
+    )
+
+
+def _arrays(tree: PyTree) -> PyTree:
+    """The tree with arrays for Python and NumPy numbers."""
+    return jax.tree.map(jnp.asarray, tree)
+
+
+def _kind(dtype: np.dtype) -> str:
+    kinds = {"boolean": np.bool_, "integer": np.integer, "float": np.floating}
+    return next((name for name, kind in kinds.items() if np.issubdtype(dtype, kind)), str(dtype))
+
+
+def _also(more: tuple[PyTree, ...]) -> str:
+    return ", parameters" if more else ""
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or "no message").splitlines()[0]

@@ -1,0 +1,167 @@
+"""Linear dynamics with Gaussian noise, the system whose belief the Kalman filter knows in closed form.
+
+    x0 ~ N(m0, P0)    x' ~ N(A x + π, Q)    y ~ N(C x', R)
+
+The policy π is what is added to the mean of the next state, or None for nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float, Key
+from numpy.typing import ArrayLike
+
+from nbf.contracts import Environment, InputError, Observation
+from nbf.spaces import Box
+
+HORIZON, WIDTH = 20, 4.0
+"""The default space is WIDTH standard deviations around the mean of each of the first HORIZON steps."""
+
+
+class LinearGaussian(Environment):
+    """A linear-Gaussian system. A state is a `Float[d]` vector, an observation a `Float[k]` vector.
+
+    `Q` and `P0` may be singular. `space` says how large states are; by default that is found from the system,
+    so systems that should share a model or a compiled filter are given one.
+    """
+
+    space: Box
+    matrix: Float[Array, "d d"]
+    """A."""
+    sensor: Float[Array, "k d"]
+    """C."""
+    start: Float[Array, " d"]
+    """m0."""
+    start_root: Float[Array, "d d"]
+    """F with F Fᵀ = P0."""
+    step_root: Float[Array, "d d"]
+    """F with F Fᵀ = Q."""
+    noise_root: Float[Array, "k k"]
+    """F with F Fᵀ = R."""
+    whitener: Float[Array, "k k"]
+    """W with Wᵀ W = R⁻¹."""
+    log_normalizer: Float[Array, ""]
+    """log of the density of an observation at its mean."""
+
+    def __init__(
+        self,
+        A: ArrayLike | Array,  # noqa: N803
+        Q: ArrayLike | Array,  # noqa: N803
+        C: ArrayLike | Array,  # noqa: N803
+        R: ArrayLike | Array,  # noqa: N803
+        m0: ArrayLike | Array,
+        P0: ArrayLike | Array,  # noqa: N803
+        *,
+        space: Box | None = None,
+    ):
+        given = {"A": A, "Q": Q, "C": C, "R": R, "m0": m0, "P0": P0}
+        traced = any(isinstance(value, Tracer) for value in given.values())
+        # In float64 if the numbers are known: the roots are then good to the last digit of float32.
+        numpy: Any = jnp if traced else np
+        parts = {name: numpy.asarray(value, None if traced else np.float64) for name, value in given.items()}
+        _check_shapes(parts, space)
+        if not traced:
+            _check_values(parts)
+        elif space is None:
+            raise InputError("A system that is built inside a trace needs `space`: its size cannot be read off there.")
+        values, vectors = numpy.linalg.eigh(parts["R"])
+        stored = {
+            "matrix": parts["A"],
+            "sensor": parts["C"],
+            "start": parts["m0"],
+            "start_root": _root(parts["P0"], numpy),
+            "step_root": _root(parts["Q"], numpy),
+            "noise_root": _root(parts["R"], numpy),
+            "whitener": (vectors / numpy.sqrt(values)).T,
+            "log_normalizer": -0.5 * (len(parts["R"]) * math.log(2.0 * math.pi) + numpy.sum(numpy.log(values))),
+        }
+        self.space = _usual_range(parts) if space is None else space
+        for name, value in stored.items():
+            setattr(self, name, jnp.asarray(value, jnp.float32))
+
+    def init(self, key: Key[Array, ""]) -> Float[Array, " d"]:
+        return self.start + self.start_root @ jax.random.normal(key, self.start.shape)
+
+    def transition(
+        self, key: Key[Array, ""], state: Float[Array, " d"], policy: Float[Array, " d"] | None
+    ) -> Float[Array, " d"]:
+        moved = self.matrix @ state + self.step_root @ jax.random.normal(key, self.start.shape)
+        return moved if policy is None else moved + policy
+
+    def observe(
+        self, key: Key[Array, ""], state: Float[Array, " d"], next_state: Float[Array, " d"]
+    ) -> Float[Array, " k"]:
+        return self.sensor @ next_state + self.noise_root @ jax.random.normal(key, self.sensor.shape[:1])
+
+    def log_likelihood(
+        self, observation: Float[Array, " k"], state: Float[Array, " d"], next_state: Float[Array, " d"]
+    ) -> Float[Array, ""]:
+        whitened = self.whitener @ (observation - self.sensor @ next_state)
+        return self.log_normalizer - 0.5 * jnp.sum(whitened * whitened)
+
+    def check_observation(self, observation: Observation) -> None:
+        value, shape = np.asarray(observation), self.sensor.shape[:1]
+        if value.shape != shape or not np.issubdtype(value.dtype, np.floating):
+            raise InputError(
+                f"An observation of this system is a float vector of shape {shape}; got {value.dtype} of {value.shape}."
+            )
+        if not np.all(np.abs(value) <= np.finfo(np.float32).max):
+            raise InputError(
+                f"An observation must be finite; got {value.tolist()}. For a missing one pass None: the step predicts."
+            )
+
+
+def _check_shapes(parts: dict[str, Any], space: Box | None) -> None:
+    d, k = math.prod(parts["m0"].shape), parts["C"].shape[0] if parts["C"].ndim else 0
+    fitting = {"A": (d, d), "Q": (d, d), "C": (k, d), "R": (k, k), "m0": (d,), "P0": (d, d)}
+    for name, shape in fitting.items():
+        if parts[name].shape != shape:
+            raise InputError(
+                f"With m0 of {d} and C of {k} rows, {name} must have shape {shape}; got {parts[name].shape}."
+            )
+    if space is not None and (space.dimension != d or space.bounded):
+        raise InputError(
+            f"States of this system are any vectors of {d} numbers: its space is a Box of that dimension with "
+            f"bounded=False; got {space.signature}."
+        )
+
+
+def _check_values(parts: dict[str, np.ndarray]) -> None:
+    for name, value in parts.items():
+        if not np.all(np.isfinite(value)):
+            raise InputError(f"{name} must be finite; got {value.tolist()}.")
+    for name in ("Q", "R", "P0"):
+        value = parts[name]
+        size = float(np.abs(value).max())
+        least = float(np.linalg.eigvalsh(value)[0])
+        if not np.allclose(value, value.T, rtol=0.0, atol=1e-6 * size) or least < -1e-6 * size:
+            raise InputError(
+                f"{name} must be a covariance, symmetric without negative eigenvalues; got {value.tolist()}."
+            )
+        if name == "R" and least <= 1e-6 * size:
+            raise InputError(f"R must be positive definite, or observations have no density; got {value.tolist()}.")
+
+
+def _root(covariance: Any, numpy: Any) -> Any:
+    values, vectors = numpy.linalg.eigh(covariance)
+    return vectors * numpy.sqrt(numpy.maximum(values, 0.0))
+
+
+def _usual_range(parts: dict[str, np.ndarray]) -> Box:
+    mean, covariance = parts["m0"], parts["P0"]
+    lows, highs = [], []
+    for _ in range(HORIZON + 1):
+        spread = WIDTH * np.sqrt(np.diag(covariance))
+        lows.append(mean - spread)
+        highs.append(mean + spread)
+        mean, covariance = parts["A"] @ mean, parts["A"] @ covariance @ parts["A"].T + parts["Q"]
+    low, high = np.min(lows, axis=0), np.max(highs, axis=0)
+    flat = high - low < 1e-6  # an entry that never moves still needs a side
+    low, high = np.where(flat, low - 1.0, low), np.where(flat, high + 1.0, high)
+    return Box(tuple(map(float, low)), tuple(map(float, high)), bounded=False)

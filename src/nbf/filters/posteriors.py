@@ -1,0 +1,84 @@
+"""Beliefs to train on that a filter has made: where no exact posterior can be listed (section "Triangulation")."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key, PyTree
+
+from nbf.beliefs.sources import at_step, rollout
+from nbf.contracts import BeliefSource, Environment, Family, Filter, FilterState, InputError, Policy, State, StateSpace
+from nbf.spaces import Box
+
+
+@runtime_checkable
+class Scheduled(Protocol):
+    """A family whose environments or policies change within an episode, in a way that does not depend on the
+    hidden states."""
+
+    def schedule(self, key: Key[Array, ""], steps: int, /) -> tuple[Environment, Policy]:
+        """The environment and the policy of each step of one random episode, with a leading axis."""
+        ...
+
+
+def spread_walls(key: Key[Array, ""], states: Float[Array, "n d"], space: Box, width: float) -> Float[Array, "n d"]:
+    """Numbers on a wall of a box moved outwards, uniformly up to `width`: atoms become bands of finite density."""
+    outwards = width * jax.random.uniform(key, states.shape)
+    low, high = jnp.asarray(space.low), jnp.asarray(space.high)
+    return jnp.where(states <= low, states - outwards, jnp.where(states >= high, states + outwards, states))
+
+
+class FilterPosteriors(BeliefSource):
+    """Beliefs of a filter in random episodes of a family, at a depth drawn uniformly from 0..horizon.
+
+    With a `ParticleFilter` of 1024 the paper's source for Triangulation, with a `PointMassFilter` the truth.
+    Depth 0 is p0.
+
+    Motion that the walls of a `Box` stop leaves atoms on them, under which the likelihood of a density has no
+    bound: a model learns to put everything on a wall. `spread` is how far beyond the walls such numbers are
+    spread; clipping a model's samples puts them back, and `cell_probabilities` counts what lies up to 0.5 beyond.
+    """
+
+    filter: Filter
+    family: Family
+    horizon: int = eqx.field(static=True)
+    spread: float = eqx.field(static=True, default=0.0)
+
+    def __check_init__(self) -> None:
+        if self.horizon < 0 or not self.spread >= 0:
+            raise InputError(f"horizon and spread must be 0 or more; got {self.horizon} and {self.spread}.")
+
+    def posterior(self, key: Key[Array, ""]) -> tuple[FilterState, Environment]:
+        """The filter's state at a random depth of a random episode, and the environment there."""
+        depth_key, family_key, episode_key, start_key, step_key = jax.random.split(key, 5)
+        changing = isinstance(self.family, Scheduled)
+        steps = max(self.horizon, 1)
+        environment, policy = self.family.schedule(family_key, steps) if changing else self.family.sample(family_key)
+        _, observations = rollout(episode_key, environment, policy, steps, changing=changing)
+        depth = jax.random.randint(depth_key, (), 0, self.horizon + 1)
+
+        def at(time: Int[Array, ""]) -> tuple[Environment, Policy]:
+            return at_step((environment, policy), time, changing=changing)
+
+        def step(time: Int[Array, ""], state: FilterState) -> FilterState:
+            observation = jax.tree.map(lambda leaf: leaf[time], observations)
+            after, _ = self.filter.update(jax.random.fold_in(step_key, time), state, observation, *at(time))
+            return after
+
+        start = self.filter.init(start_key, at(jnp.int32(0))[0])
+        return jax.lax.fori_loop(0, depth, step, start), at(jnp.maximum(depth - 1, 0))[0]
+
+    def sample(self, key: Key[Array, ""], n: int) -> tuple[State, StateSpace]:
+        belief_key, sample_key, spread_key = jax.random.split(key, 3)
+        state, environment = self.posterior(belief_key)
+        states: PyTree = self.filter.belief(state, environment).sample(sample_key, n)
+        if self.spread == 0:
+            return states, environment.space
+        if not isinstance(environment.space, Box):
+            raise InputError(
+                f"Only a Box has walls to spread from; spread={self.spread} on {environment.space.signature}."
+            )
+        return spread_walls(spread_key, states, environment.space, self.spread), environment.space

@@ -1,0 +1,207 @@
+"""A decoder for sequences of symbols: one softmax for each place, given the symbols before it.
+
+p_θ(x) = Π_i p(x_i | x_<i, θ), illegal symbols masked
+
+The network is a masked one (MADE, Germain et al., arXiv 1502.03509). Every unit has a rank, the first
+place whose logits may depend on it, and is joined to units of no higher rank. All places are thus
+scored in one pass, and a sample takes one pass as well: each place computes the units of its own rank.
+A second network makes all biases of the first from θ, once per belief, so that what does not depend
+on the prefix, such as the first symbol, has a network of full width. As in `networks`, the first axis is
+one example's and all further axes are more examples.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from nbf.contracts import InputError, StateSpace
+from nbf.models.networks import Perceptron
+from nbf.spaces import Tokens
+
+
+FEW = 128
+"""Up to this many symbols a product with a triangular matrix is a cheaper cumulative sum than XLA's, above all to
+compile, which is done for each place."""
+
+
+def shifted_logits(
+    logits: Float[Array, "*shape"], legal: Bool[Array, "*shape"] | None, axis: int
+) -> Float[Array, "*shape"]:
+    """Logits less the largest legal one along an axis; -inf where illegal, even if everything is."""
+    masked = logits if legal is None else jnp.where(legal, logits, -jnp.inf)
+    largest = jax.lax.stop_gradient(jnp.max(masked, axis, keepdims=True))
+    return masked - jnp.where(jnp.isfinite(largest), largest, 0.0)
+
+
+def inverse_cdf(uniform: Float[Array, " n"], probs: Float[Array, "K n"]) -> Int[Array, " n"]:
+    """An index for each column, drawn in proportion to it (not necessarily normalised) by a number in [0, 1].
+
+    An entry of probability zero is never drawn, whatever rounds; of a column of zeros the first one is.
+    """
+    few = len(probs) <= FEW
+    cumulative = np.tri(len(probs), dtype=np.float32) @ probs if few else jnp.cumsum(probs, axis=0)
+    passed = (cumulative > uniform * cumulative[-1]) & (probs > 0)
+    # The first sum that passes; should rounding leave none, the likeliest entry.
+    return jnp.argmax(jnp.where(passed, jnp.inf, probs), axis=0).astype(jnp.int32)
+
+
+class Autoregressive(eqx.Module):
+    """A softmax over the legal symbols of each place, given θ and those before it.
+
+    An illegal state has log probability -inf and is never drawn. If a space's `legal` leaves nothing
+    to draw, that is an `InputError` outside `jit`; inside, the state drawn is one that `contains` refuses.
+    """
+
+    biases: Perceptron
+    """From θ to the biases of every layer of the masked network."""
+    weights: tuple[Float[Array, "out in"], ...]
+    length: int = eqx.field(static=True)
+    categories: int = eqx.field(static=True)
+
+    def __init__(self, key: Key[Array, ""], space: Tokens, condition: int, *, width: int, depth: int):
+        self.length, self.categories = space.length, space.categories
+        # Nothing precedes a single symbol, so there is nothing to hide from it.
+        masks = _masks(_ranks(self.length, self.categories, (width,) * depth if self.length > 1 else ()))
+        bias_key, *keys = jax.random.split(key, 1 + len(masks))
+        biases = sum(len(mask) for mask in masks)
+        self.biases = Perceptron(bias_key, condition, biases, width=width, depth=depth, zero_output=True)
+        # He initialisation, where a one-hot symbol has a mean square of 1 / K; logits start at zero.
+        scales = (*(2.0 * self.categories, *(2.0,) * depth)[: len(masks) - 1], 0.0)
+        self.weights = tuple(
+            jnp.sqrt(scale / jnp.maximum(mask.sum(axis=1, keepdims=True), 1)) * jax.random.normal(key, mask.shape)
+            for key, scale, mask in zip(keys, scales, masks, strict=True)
+        )
+
+    def sample(
+        self, key: Key[Array, ""], condition: Float[Array, " m"], n: int, space: StateSpace
+    ) -> Int[Array, "n l"]:
+        space = self._fitting(space)
+        uniform = jax.random.uniform(key, (self.length, n))
+        biases, ranks = self._biases(condition), self._ranks()[1:]
+        states = jnp.zeros((n, 0), jnp.int32)
+        layers = [jnp.zeros((0, n)) for _ in self.weights]
+        for place in range(self.length):
+            new = jnp.zeros((0, n))
+            for layer, (weight, bias, rank) in enumerate(zip(self.weights, biases, ranks, strict=True)):
+                first, last = np.searchsorted(rank, (place, place + 1))
+                seen = layers[layer] if layer == 0 else jax.nn.relu(layers[layer])
+                new = weight[first:last, : len(seen)] @ seen + bias[first:last, None]
+                if layer + 1 < len(layers):
+                    layers[layer + 1] = jnp.concatenate([layers[layer + 1], new])
+            legal = None if space.legal is None else jax.vmap(space.mask, out_axes=-1)(states)
+            _check_legal(legal, f"after {place} symbols")
+            drawn = inverse_cdf(uniform[place], jnp.exp(shifted_logits(new, legal, axis=0)))
+            states = jnp.concatenate([states, drawn[:, None]], axis=1)
+            layers[0] = jnp.concatenate([layers[0], self._one_hot(drawn[None]).reshape(self.categories, n)])
+        return states
+
+    def log_prob(
+        self, condition: Float[Array, " m"], states: Int[Array, "n l"], space: StateSpace
+    ) -> Float[Array, " n"]:
+        return self._log_probs(condition[None], states[None], jax.tree.map(lambda leaf: leaf[None], space))[0]
+
+    def objective(
+        self, key: Key[Array, ""], conditions: Float[Array, "b m"], states: Int[Array, "b n l"], space: StateSpace
+    ) -> Float[Array, "b n"]:
+        return self._log_probs(conditions, states, space)
+
+    def logits(
+        self, conditions: Float[Array, "m b"], symbols: Float[Array, "places K b n"]
+    ) -> Float[Array, "length K b n"]:
+        """Logits of every place, given the symbols of all places but the last, one-hot."""
+        beliefs, n = symbols.shape[2:]
+        hidden = symbols.reshape(-1, beliefs * n)
+        layers = zip(self.weights, _masks(self._ranks()), self._biases(conditions), strict=True)
+        for layer, (weight, mask, bias) in enumerate(layers):
+            product = (weight * mask) @ (hidden if layer == 0 else jax.nn.relu(hidden))
+            hidden = (product.reshape(-1, beliefs, n) + bias[..., None]).reshape(-1, beliefs * n)
+        return hidden.reshape(self.length, self.categories, beliefs, n)
+
+    def _log_probs(
+        self, conditions: Float[Array, "b m"], states: Int[Array, "b n l"], space: StateSpace
+    ) -> Float[Array, "b n"]:
+        space = self._fitting(space)
+        if states.shape[-1] != self.length:
+            raise InputError(f"A state of {space.signature} has {self.length} symbols; got {states.shape[-1]}.")
+        chosen = self._one_hot(jnp.moveaxis(states, -1, 0)) > 0
+        legal = None
+        if space.legal is not None:
+            known = jnp.clip(states, 0, self.categories - 1)
+            masks = lambda states, space: jax.vmap(space.masks, out_axes=-1)(states)  # noqa: E731
+            legal = jax.vmap(masks, out_axes=2)(known, space)
+            _check_legal(legal[0], "as the first symbol")
+            chosen = chosen & legal
+        logits = shifted_logits(self.logits(conditions.T, chosen[:-1].astype(jnp.float32)), legal, axis=1)
+        total = jnp.sum(jnp.exp(logits), axis=1)
+        log_prob = jnp.sum(jnp.where(chosen, logits, 0.0), axis=1) - jnp.log(jnp.where(total > 0, total, 1.0))
+        return jnp.sum(jnp.where(jnp.any(chosen, axis=1), log_prob, -jnp.inf), axis=0)
+
+    def _one_hot(self, states: Int[Array, "l *n"]) -> Float[Array, "l K *n"]:
+        return jax.nn.one_hot(states, self.categories, axis=1)
+
+    def _biases(self, condition: Float[Array, "m *b"]) -> list[Float[Array, "out *b"]]:
+        """The biases of each layer."""
+        return jnp.split(self.biases(condition), np.cumsum([len(weight) for weight in self.weights])[:-1])
+
+    def _ranks(self) -> list[Int[np.ndarray, " units"]]:
+        return _ranks(self.length, self.categories, tuple(len(weight) for weight in self.weights[:-1]))
+
+    def _fitting(self, space: StateSpace) -> Tokens:
+        if not isinstance(space, Tokens) or (space.length, space.categories) != (self.length, self.categories):
+            raise InputError(
+                f"This decoder is for {Tokens(self.length, self.categories).signature}; it does not fit "
+                f"{space.signature}: build one for that space."
+            )
+        return space
+
+
+def _ranks(length: int, categories: int, hidden: tuple[int, ...]) -> list[Int[np.ndarray, " units"]]:
+    """The first place whose logits may depend on each input and hidden unit, and the place of each logit; ascending."""
+    places = np.repeat(np.arange(length), categories)
+    return [places[:-categories] + 1, *(np.sort(np.arange(size) % (length - 1)) + 1 for size in hidden), places]
+
+
+def _masks(ranks: list[Int[np.ndarray, " units"]]) -> list[Bool[np.ndarray, "out in"]]:
+    """Which weights of each layer may be other than zero."""
+    return [low <= high[:, None] for low, high in itertools.pairwise(ranks)]
+
+
+def _check_legal(legal: Bool[Array, "K *n"] | None, where: str) -> None:
+    """Raise if nothing is legal, as far as that is known before compilation."""
+    if legal is None or isinstance(legal, Tracer):
+        return
+    if not np.all(np.any(legal, axis=0)):
+        raise InputError(f"The space's `legal` allows no symbol {where}; it must leave at least one of {len(legal)}.")
+
+
+@dataclass(frozen=True)
+class AutoregressiveConfig:
+    """A softmax over the symbols at each place, given those before it."""
+
+    width: int = 128
+    """Units of each hidden layer, of all places together."""
+    depth: int = 2
+
+    def check(self, space: StateSpace) -> None:
+        """Raise unless the decoder fits a space."""
+        if not isinstance(space, Tokens):
+            raise InputError(f"The autoregressive decoder writes Tokens; it does not fit {space.signature}.")
+        if self.depth and self.width < space.length - 1:
+            raise InputError(
+                f"width must be at least {space.length - 1}, a unit for each place of {space.signature} but the "
+                f"first; got {self.width}."
+            )
+        if space.legal is not None:
+            _check_legal(space.mask(jnp.zeros(0, jnp.int32)), "as the first symbol")
+
+    def build(self, key: Key[Array, ""], space: StateSpace, condition: int) -> Autoregressive:
+        assert isinstance(space, Tokens)
+        return Autoregressive(key, space, condition, width=self.width, depth=self.depth)

@@ -1,0 +1,180 @@
+"""Conditional coupling flows over boxes of real vectors (section "Conditional Normalizing Flow").
+
+    z ~ p(z),   x = f_ψ(z; θ),      p_θ(x) = p(f_ψ⁻¹(x; θ)) |det ∂f_ψ⁻¹(x; θ)/∂x|
+
+With a normal base the flow acts on the encoding of a state. With a uniform one it acts on the logits of the
+box's coordinates, and maps the box to itself: an affine map of the box itself would leave the support of the base.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from nbf.contracts import InputError, StateSpace
+from nbf.models.coupling import Coupling
+from nbf.models.networks import columns
+from nbf.models.transforms import Transform, transform_of
+from nbf.spaces import Box
+
+EDGE = 1e-6
+"""Logits are taken of numbers in [EDGE, 1 - EDGE]; float32 resolves no finer near 1."""
+
+
+def logit(x: Float[Array, "d *n"]) -> Float[Array, "d *n"]:
+    clipped = jnp.clip(x, EDGE, 1.0 - EDGE)
+    return jnp.log(clipped) - jnp.log1p(-clipped)
+
+
+def log_logistic(x: Float[Array, "d *n"]) -> Float[Array, "*n"]:
+    """log density of d independent standard logistic variables, the logits of uniform ones."""
+    return -jnp.sum(jnp.abs(x) + 2.0 * jnp.log1p(jnp.exp(-jnp.abs(x))), axis=0)
+
+
+def log_normal(x: Float[Array, "d *n"]) -> Float[Array, "*n"]:
+    """log density of d independent standard normal variables."""
+    return -0.5 * jnp.sum(x * x + math.log(2.0 * math.pi), axis=0)
+
+
+def _logits_of_uniform(key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "d *n"]:
+    return logit(jax.random.uniform(key, shape))
+
+
+Draw = Callable[[Key[Array, ""], tuple[int, ...]], Float[Array, "d *n"]]
+LogDensity = Callable[[Float[Array, "d *n"]], Float[Array, "*n"]]
+BASES: dict[str, tuple[Draw, LogDensity]] = {
+    "uniform": (_logits_of_uniform, log_logistic),
+    "normal": (jax.random.normal, log_normal),
+}
+"""How to draw from a base and its log density, both in the coordinates that a flow acts on."""
+
+
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raise unless a config's choice is one of those there are."""
+    if value not in choices:
+        raise InputError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
+
+
+def check_coupling(dimension: int, space: StateSpace) -> None:
+    """Raise where a masked coupling has nothing to leave alone."""
+    if dimension < 2:
+        raise InputError(
+            f"A masked coupling needs a space of dimension 2 or more; {space.signature} has dimension {dimension}, "
+            "of which every other layer would do nothing: use another decoder, for example an enumerated one."
+        )
+
+
+def unit_log_density(
+    flow: Coupling, base: str, unit: Float[Array, "d *n"], context: Float[Array, "layers width *ctx"]
+) -> Float[Array, "*n"]:
+    """log density at points of the unit cube of a flow that acts on their logits."""
+    logits = logit(unit)
+    z, log_det = flow.inverse(logits, context)
+    return BASES[base][1](z) + log_det - log_logistic(logits)
+
+
+class CouplingFlow(eqx.Module):
+    """The paper's Triangulation decoder: coupling layers over real vectors."""
+
+    space: Box
+    flow: Coupling
+    base: str = eqx.field(static=True)
+
+    def __init__(
+        self,
+        key: Key[Array, ""],
+        space: Box,
+        condition: int,
+        *,
+        transform: Transform,
+        base: str,
+        layers: int,
+        width: int,
+        depth: int,
+    ):
+        self.space, self.base = space, base
+        self.flow = Coupling(
+            key, space.dimension, condition, transform=transform, layers=layers, width=width, depth=depth
+        )
+
+    def sample(
+        self, key: Key[Array, ""], condition: Float[Array, " m"], n: int, space: StateSpace
+    ) -> Float[Array, "n d"]:
+        """n states. A bounded box clips those of a normal base, which makes atoms at its edges; `log_prob`
+        is the density before clipping, and has the mass that was clipped outside of the box."""
+        z = BASES[self.base][0](key, (self.space.dimension, n))
+        moved = self.flow.forward(z, self.flow.condition(condition)[..., None])
+        numbers = moved if self.base == "normal" else jnp.tanh(moved / 2.0)  # 2 sigmoid - 1
+        return jax.vmap(self.space.decode, in_axes=1)(numbers)
+
+    def log_prob(
+        self, condition: Float[Array, " m"], states: Float[Array, "n d"], space: StateSpace
+    ) -> Float[Array, " n"]:
+        """log density of each state, in the state's units."""
+        return self.log_density(condition[:, None], states.T)
+
+    def objective(
+        self, key: Key[Array, ""], conditions: Float[Array, "b m"], states: Float[Array, "b n d"], space: StateSpace
+    ) -> Float[Array, "b n"]:
+        """log density of each state. Nothing is random in it."""
+        return self.log_density(conditions.T[..., None], jnp.moveaxis(states, -1, 0))
+
+    def log_density(self, condition: Float[Array, "m *beliefs"], points: Float[Array, "d *n"]) -> Float[Array, "*n"]:
+        """log density at points of any number of beliefs; all axes but the first broadcast."""
+        scale, middle = (columns(part, points) for part in (self.space.scale, self.space.middle))
+        encoded = (points - middle) / scale
+        context = self.flow.condition(condition)
+        if self.base == "uniform":
+            return unit_log_density(self.flow, self.base, (encoded + 1.0) / 2.0, context) - jnp.sum(
+                jnp.log(2.0 * scale)
+            )
+        z, log_det = self.flow.inverse(encoded, context)
+        return log_normal(z) + log_det - jnp.sum(jnp.log(scale))
+
+
+@dataclass(frozen=True)
+class CouplingFlowConfig:
+    """Coupling layers over a Box."""
+
+    transform: str = "affine"
+    """What moves a coordinate: affine, nlsq or spline."""
+    base: str = "normal"
+    """normal, or uniform on the box, which must then be bounded."""
+    layers: int = 8
+    width: int = 32
+    """Hidden units of each layer's network."""
+    depth: int = 3
+    bins: int = 8
+    """Of a spline."""
+
+    def check(self, space: StateSpace) -> None:
+        """Raise unless the decoder fits a space."""
+        if not isinstance(space, Box):
+            raise InputError(
+                f"The coupling flow is a density over a Box; it does not fit {space.signature}. For a Lattice "
+                "there is the dequantized flow."
+            )
+        check_coupling(space.dimension, space)
+        transform_of(self.transform, self.bins)
+        check_choice("base", self.base, tuple(BASES))
+        if self.base == "uniform" and not space.bounded:
+            raise InputError(f"base 'uniform' needs a bounded box; {space.signature} has no ends: use base 'normal'.")
+
+    def build(self, key: Key[Array, ""], space: StateSpace, condition: int) -> CouplingFlow:
+        assert isinstance(space, Box)
+        return CouplingFlow(
+            key,
+            space,
+            condition,
+            transform=transform_of(self.transform, self.bins),
+            base=self.base,
+            layers=self.layers,
+            width=self.width,
+            depth=self.depth,
+        )

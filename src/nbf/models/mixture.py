@@ -1,0 +1,144 @@
+"""A decoder for real vectors: a mixture of Gaussians whose parameters are a network's output.
+
+p_θ(x) = Σ_k w_k N(x; μ_k, L_k L_kᵀ), with L_k = diag(s_k) (I + U_k) and U_k strictly lower triangular
+
+Everything acts on the encoding of a state, where the box is (-1, 1)^d; densities are in the state's units.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float, Key
+
+from nbf import prng
+from nbf.contracts import InputError, StateSpace
+from nbf.models.networks import Perceptron
+from nbf.spaces import Box
+
+LOG_SCALE_LIMIT = 7.0
+"""Scales lie between e^-7 = 0.0009 and e^7, in halves of the box's side: log densities are bounded."""
+SHEAR_LIMIT = 10.0
+"""Entries of U lie in ±10, which allows correlations up to 0.995; without a bound, solving with L overflows."""
+
+
+def bounded(raw: Float[Array, "*any"], limit: float) -> Float[Array, "*any"]:
+    """The identity near zero, softly bounded by ±limit."""
+    return limit * jnp.tanh(raw / limit)
+
+
+class GaussianMixture(eqx.Module):
+    """A mixture of Gaussians with full covariances.
+
+    In a bounded box a sample beyond the ends is moved to the nearest point inside, whereas `log_prob` is the
+    density before that: what it gives for points of the box integrates to less than one by the mass outside.
+    """
+
+    network: Perceptron
+    components: int = eqx.field(static=True)
+    dimension: int = eqx.field(static=True)
+
+    def __init__(self, key: Key[Array, ""], dimension: int, condition: int, *, components: int, width: int, depth: int):
+        self.components, self.dimension = components, dimension
+        network_key, mean_key = jax.random.split(key)
+        outputs = components * (1 + 2 * dimension + dimension * (dimension - 1) // 2)
+        network = Perceptron(network_key, condition, outputs, width=width, depth=depth, zero_output=True)
+        # Components that start equal would stay equal for ever: their means are spread over the box, and
+        # each is about as wide as its share of it.
+        means = jax.random.uniform(mean_key, (components, dimension), minval=-1.0, maxval=1.0)
+        rest = jnp.zeros((components, outputs // components - 1 - dimension))
+        rest = rest.at[:, :dimension].set(-math.log(components) / dimension)
+        bias = jnp.concatenate([jnp.zeros((components, 1)), means, rest], axis=1).ravel()
+        self.network = eqx.tree_at(lambda network: network.biases[-1], network, bias)
+
+    def parameters(
+        self, condition: Float[Array, " m"]
+    ) -> tuple[Float[Array, " k"], Float[Array, "k d"], Float[Array, "k d d"]]:
+        """log w, μ and L of each component, for the encoding of a state."""
+        d = self.dimension
+        raw = self.network(condition).reshape(self.components, -1)
+        logits, means, log_scales, shears = jnp.split(raw, (1, 1 + d, 1 + 2 * d), axis=1)
+        rows, columns = np.tril_indices(d, -1)
+        factors = jnp.broadcast_to(jnp.eye(d), (self.components, d, d))
+        factors = factors.at[:, rows, columns].set(bounded(shears, SHEAR_LIMIT))
+        scales = jnp.exp(bounded(log_scales, LOG_SCALE_LIMIT))
+        return jax.nn.log_softmax(logits[:, 0]), means, scales[:, :, None] * factors
+
+    def sample(
+        self, key: Key[Array, ""], condition: Float[Array, " m"], n: int, space: StateSpace
+    ) -> Float[Array, "n d"]:
+        space = self._fitting(space)
+        component_key, noise_key = jax.random.split(key)
+        log_weights, means, factors = self.parameters(condition)
+        chosen = prng.categoricals(component_key, jnp.exp(log_weights), n)
+        noise = jax.random.normal(noise_key, (n, self.dimension))
+        # A sum of products, not a batched product, which a CPU does one small matrix at a time.
+        encoded = means[chosen] + jnp.sum(factors[chosen] * noise[:, None, :], axis=-1)
+        return jax.vmap(space.decode)(encoded)
+
+    def log_prob(
+        self, condition: Float[Array, " m"], states: Float[Array, "n d"], space: StateSpace
+    ) -> Float[Array, " n"]:
+        """log density of each state; -inf for one that is not finite."""
+        space = self._fitting(space)
+        _check_states(states, space)
+        finite = jnp.all(jnp.isfinite(states), axis=1)
+        encoded = jax.vmap(space.encode, out_axes=1)(jnp.where(finite[:, None], states, 0.0))
+        log_weights, means, factors = self.parameters(condition)
+        noise: list[Float[Array, "k n"]] = []
+        for axis in range(self.dimension):
+            rest = encoded[axis] - means[:, axis, None]
+            rest = rest - sum((factors[:, axis, i, None] * noise[i] for i in range(axis)), start=jnp.zeros(()))
+            noise.append(rest / factors[:, axis, axis, None])
+        log_scales = jnp.sum(jnp.log(jnp.diagonal(factors, axis1=1, axis2=2)), axis=1)
+        constant = log_weights - log_scales - 0.5 * self.dimension * math.log(2.0 * math.pi)
+        log_density = jax.nn.logsumexp(constant[:, None] - 0.5 * sum(part**2 for part in noise), axis=0)
+        return jnp.where(finite, log_density - float(np.sum(np.log(space.scale))), -jnp.inf)
+
+    def objective(
+        self, key: Key[Array, ""], conditions: Float[Array, "b m"], states: Float[Array, "b n d"], space: StateSpace
+    ) -> Float[Array, "b n"]:
+        return jax.vmap(self.log_prob)(conditions, states, space)
+
+    def _fitting(self, space: StateSpace) -> Box:
+        if not isinstance(space, Box) or space.dimension != self.dimension:
+            raise InputError(
+                f"This decoder is for a Box of {self.dimension} dimensions; it does not fit {space.signature}: build "
+                "one for that space."
+            )
+        return space
+
+
+def _check_states(states: Float[Array, "n d"], space: Box) -> None:
+    """Raise unless the states are vectors of the right size and, as far as that is known before compilation, finite."""
+    if states.shape[1] != space.dimension:
+        raise InputError(f"A state of {space.signature} has {space.dimension} numbers; got {states.shape[1]}.")
+    if not isinstance(states, Tracer) and not np.all(np.isfinite(states)):
+        worst = int(np.argmin(np.all(np.isfinite(states), axis=1)))
+        raise InputError(f"States must be finite; number {worst} is {np.asarray(states)[worst]}.")
+
+
+@dataclass(frozen=True)
+class MixtureConfig:
+    """A mixture of Gaussians with full covariances."""
+
+    components: int = 16
+    width: int = 128
+    depth: int = 2
+
+    def check(self, space: StateSpace) -> None:
+        """Raise unless the decoder fits a space."""
+        if not isinstance(space, Box):
+            raise InputError(f"The mixture decoder has a density on a Box; it does not fit {space.signature}.")
+
+    def build(self, key: Key[Array, ""], space: StateSpace, condition: int) -> GaussianMixture:
+        assert isinstance(space, Box)
+        return GaussianMixture(
+            key, space.dimension, condition, components=self.components, width=self.width, depth=self.depth
+        )

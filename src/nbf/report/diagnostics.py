@@ -1,0 +1,122 @@
+"""How well a belief model is calibrated, as one picture: PIT histograms and the coverage of its regions.
+
+Drawn from the arrays of `nbf.evaluation.calibration.Calibration`, without jax.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from nbf.evaluation.records import RecordError
+from nbf.report.plots import COLOURS, FAINT, INK, write_figure
+
+MODEL, OFF = COLOURS["pf", ""], COLOURS["nbf", ""]
+SHADE = "#e3e3e3"
+COLUMNS = 4
+"""At most."""
+MOST = 11
+"""Coordinates that are drawn; of more of them, those whose bars leave their band furthest."""
+
+
+def calibration_figure(
+    pit: np.ndarray,
+    pit_band: np.ndarray,
+    levels: np.ndarray,
+    coverage: np.ndarray,
+    coverage_band: np.ndarray,
+    *,
+    names: Sequence[str] | None = None,
+    title: str = "",
+    path: str | os.PathLike[str] | None = None,
+) -> Figure:
+    """A histogram of the PIT of each coordinate, then the coverage by level, each with the band of a right model.
+
+    `pit` and `pit_band` are float[coordinates, bins], the bars' heights and half the band around their mean; the
+    others are float[levels]. Bars and points outside their band are in another colour. With `path`, also a PNG.
+    """
+    pit, pit_band, levels, coverage, coverage_band = (
+        np.asarray(array, np.float64) for array in (pit, pit_band, levels, coverage, coverage_band)
+    )
+    labels = [f"coordinate {place + 1}" for place in range(len(pit))] if names is None else list(names)
+    _check(pit, pit_band, levels, coverage, coverage_band, labels)
+    shown = _furthest(pit, pit_band)
+    rows = math.ceil((len(shown) + 1) / COLUMNS)
+    columns = math.ceil((len(shown) + 1) / rows)
+    figure = Figure(figsize=(0.4 + 2.7 * columns, 0.4 + 2.6 * rows), layout="constrained")
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axis, place in zip(axes, shown, strict=False):
+        _draw_histogram(axis, pit[place], pit_band[place], labels[place])
+    _draw_coverage(axes[len(shown)], levels, coverage, coverage_band)
+    for axis in axes[len(shown) + 1 :]:
+        axis.set_visible(False)
+    left_out = f"the {len(shown)} least flat of {len(pit)} coordinates" if len(shown) < len(pit) else ""
+    if title or left_out:
+        figure.suptitle(" – ".join(filter(None, (title, left_out))), fontsize=11.5, color=INK)
+    if path is not None:
+        write_figure(figure, path)
+    return figure
+
+
+def _check(
+    pit: np.ndarray, pit_band: np.ndarray, levels: np.ndarray, coverage: np.ndarray, coverage_band: np.ndarray,
+    names: Sequence[str],
+) -> None:  # fmt: skip
+    if pit.ndim != 2 or pit.size == 0 or pit_band.shape != pit.shape:
+        raise RecordError(
+            f"PIT histograms and their bands are float[coordinates, bins], both; got {pit.shape} and {pit_band.shape}."
+        )
+    if levels.ndim != 1 or levels.size == 0 or not levels.shape == coverage.shape == coverage_band.shape:
+        raise RecordError(
+            "Levels, coverage and its band are float[levels], all three; "
+            f"got {levels.shape}, {coverage.shape} and {coverage_band.shape}."
+        )
+    if len(names) != len(pit):
+        raise RecordError(f"There are {len(pit)} coordinates to name; got {len(names)} names: {list(names)}.")
+    if not all(np.all(np.isfinite(array)) for array in (pit, pit_band, levels, coverage, coverage_band)):
+        raise RecordError("What is not a finite number cannot be drawn: there is one among the calibration's arrays.")
+
+
+def _furthest(pit: np.ndarray, band: np.ndarray) -> list[int]:
+    """The coordinates to draw, in order."""
+    excess = np.max(np.abs(pit - pit.mean(axis=1, keepdims=True)) - band, axis=1)
+    return sorted(np.argsort(-excess, kind="stable")[:MOST].tolist())
+
+
+def _draw_histogram(axis: Axes, bars: np.ndarray, band: np.ndarray, name: str) -> None:
+    """Heights relative to their mean."""
+    heights, spread = bars / bars.mean(), band / bars.mean()
+    edges = np.linspace(0, 1, len(bars) + 1)
+    axis.stairs(1 + spread, edges, baseline=np.maximum(1 - spread, 0.0), fill=True, color=SHADE, zorder=1)
+    colours = [OFF if off else MODEL for off in np.abs(heights - 1) > spread]
+    axis.bar(edges[:-1], heights, 1 / len(bars), align="edge", color=colours, alpha=0.55, linewidth=0, zorder=2)
+    axis.stairs(heights, edges, color=MODEL, linewidth=1.0, baseline=None, zorder=3)
+    axis.axhline(1, color=INK, linewidth=0.8, linestyle=(0, (4, 2)), zorder=4)
+    axis.set(xlim=(0, 1), ylim=(0, 1.15 * max(heights.max(), (1 + spread).max())))
+    _frame(axis, name, "PIT", "relative frequency")
+
+
+def _draw_coverage(axis: Axes, levels: np.ndarray, coverage: np.ndarray, band: np.ndarray) -> None:
+    axis.fill_between(levels, levels - band, levels + band, color=SHADE, linewidth=0, zorder=1)
+    axis.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle=(0, (4, 2)), zorder=2)
+    axis.plot(levels, coverage, color=MODEL, linewidth=1.6, zorder=3)
+    colours = [OFF if off else MODEL for off in np.abs(coverage - levels) > band]
+    axis.scatter(levels, coverage, s=12, c=colours, linewidths=0, zorder=4)
+    axis.text(0.04, 0.96, "underconfident", va="top", fontsize=8, color=FAINT, transform=axis.transAxes)
+    axis.text(0.96, 0.04, "overconfident", ha="right", fontsize=8, color=FAINT, transform=axis.transAxes)
+    axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    _frame(axis, "highest-density regions", "nominal level", "coverage")
+
+
+def _frame(axis: Axes, title: str, below: str, beside: str) -> None:
+    axis.set_title(title, fontsize=10.5, color=INK)
+    axis.set_xlabel(below, fontsize=9.5, color=INK)
+    axis.set_ylabel(beside, fontsize=9.5, color=INK)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.spines[["left", "bottom"]].set_color(FAINT)
+    axis.tick_params(colors=INK, labelsize=8.5, length=3, color=FAINT)

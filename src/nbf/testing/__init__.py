@@ -1,0 +1,66 @@
+"""Conformance: does an environment, a belief model or a filter keep the promises of `nbf.contracts`?
+
+    report = nbf.testing.check_environment(environment, policy)
+    print(report)
+    report.raise_if_failed()
+
+What fails is named, with the smallest case that shows it. The same from the command line: `nbf check module:object`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from nbf import prng
+from nbf.contracts import BeliefModel, Environment, Family, Filter, InputError, StateSpace
+from nbf.testing.environments import check_environment
+from nbf.testing.filters import check_filter
+from nbf.testing.models import check_model
+from nbf.testing.report import Check, ConformanceError, Report
+
+__all__ = ["Check", "ConformanceError", "Report", "check", "check_environment", "check_filter", "check_model", "load"]
+
+
+def check(subject: Any) -> Report:
+    """The checks that fit a subject: an environment (whose policy is None), (environment, policy), a family, a belief
+    model, (model, environment or space), or (filter, environment, policy)."""
+    match subject:
+        case Environment():
+            return check_environment(subject, None)
+        case Family():
+            return check_environment(*subject.sample(prng.stream(0, "check")))
+        case BeliefModel():
+            return check_model(subject, subject.space)
+        case (BeliefModel() as model, Environment() | StateSpace() as where):
+            return check_model(model, where)
+        case (Filter() as filter, Environment() as environment, policy):
+            return check_filter(filter, environment, policy)
+        case (Environment() as environment, policy):
+            return check_environment(environment, policy)
+    raise InputError(
+        "Only an environment, (environment, policy), a family, a belief model, (model, environment) or (filter, "
+        f"environment, policy) can be checked; got {type(subject).__name__}."
+    )
+
+
+def load(name: str) -> Any:
+    """The object that `module:object` names; modules of the working folder are found too."""
+    module, colon, path = name.partition(":")
+    if not module or not colon or not path:
+        raise InputError(f"What to check is named module:object, for example worlds:corridor; got {name!r}.")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = importlib.import_module(module)
+    except Exception as error:
+        raise InputError(f"Module {module!r} cannot be imported: {type(error).__name__}: {error}.") from error
+    for part in path.split("."):
+        if not hasattr(found, part):
+            offered = ", ".join(sorted(vars(found))[:20]) if hasattr(found, "__dict__") else "nothing"
+            raise InputError(f"{name!r} is not there: no {part!r} among {offered}.")
+        found = getattr(found, part)
+    return found

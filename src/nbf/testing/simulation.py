@@ -1,0 +1,141 @@
+"""A few episodes and many draws of an environment under test, compiled; and sets of trees as rows of numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key, PyTree
+
+from nbf.contracts import Enumerable, Environment, Policy, Stencil
+
+EPISODES, STEPS = 8, 6
+CASES = 6
+"""Pairs of a state and its next one at which draws are compared with probabilities."""
+DRAWS = 8192
+"""Draws at each of them."""
+TOLERANCE = 1e-4
+"""Of float32 algebra: sums of probabilities, round trips."""
+
+
+def once(environment: Environment, policy: Policy, key: Key[Array, ""]) -> dict[str, PyTree]:
+    """Every function of the contract, called once."""
+    keys = jax.random.split(key, 3)
+    state = environment.init(keys[0])
+    next_state = environment.transition(keys[1], state, policy)
+    return look(environment, keys[2], state, next_state)
+
+
+def look(environment: Environment, key: Key[Array, ""], state: PyTree, next_state: PyTree) -> dict[str, PyTree]:
+    observation = environment.observe(key, state, next_state)
+    encoded = environment.space.encode(next_state)
+    return {
+        "state": state,
+        "next_state": next_state,
+        "observation": observation,
+        "log_likelihood": environment.log_likelihood(observation, state, next_state),
+        "legal": environment.space.contains(state),
+        "contains": environment.space.contains(next_state),
+        "encoded": encoded,
+        "decoded": environment.space.decode(encoded),
+    }
+
+
+@eqx.filter_jit
+def rollouts(environment: Environment, policy: Policy, key: Key[Array, ""]) -> dict[str, PyTree]:
+    """A few episodes, as one set of pairs of a state and its next one, the earliest steps first."""
+
+    def step(state: PyTree, key: Key[Array, ""]) -> tuple[PyTree, dict[str, PyTree]]:
+        move_key, look_key = jax.random.split(key)
+        next_state = environment.transition(move_key, state, policy)
+        return next_state, look(environment, look_key, state, next_state)
+
+    def episode(key: Key[Array, ""]) -> dict[str, PyTree]:
+        return jax.lax.scan(step, environment.init(key), jax.random.split(key, STEPS))[1]
+
+    episodes = jax.vmap(episode, out_axes=1)(jax.random.split(key, EPISODES))
+    seen = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), episodes)
+    seen["other"] = jax.tree.map(lambda leaf: jnp.roll(leaf, 1, axis=0), seen["observation"])
+    likelihood = jax.vmap(environment.log_likelihood)
+    return seen | {"other_log_likelihood": likelihood(seen["other"], seen["state"], seen["next_state"])}
+
+
+@eqx.filter_jit
+def observations(environment: Environment, key: Key[Array, ""], states: PyTree, next_states: PyTree) -> PyTree:
+    keys = jax.random.split(key, (CASES, DRAWS))
+    return jax.vmap(jax.vmap(environment.observe, (0, None, None)))(keys, states, next_states)
+
+
+@eqx.filter_jit
+def likelihoods(environment: Environment, observations: PyTree, states: PyTree, next_states: PyTree) -> Array:
+    return jax.vmap(jax.vmap(environment.log_likelihood, (0, None, None)))(observations, states, next_states)
+
+
+@eqx.filter_jit
+def lists(environment: Enumerable, key: Key[Array, ""]) -> tuple[PyTree, Array, Array, Array]:
+    """Every state, the index of each, log p0 of each, and the index of many first states."""
+    drawn = jax.vmap(lambda key: environment.index(environment.init(key)))(jax.random.split(key, DRAWS))
+    states = environment.states()
+    return states, jax.vmap(environment.index)(states), environment.initial_log_probs(), drawn
+
+
+@eqx.filter_jit
+def branches(
+    environment: Enumerable, policy: Policy, key: Key[Array, ""], states: PyTree
+) -> tuple[PyTree, Array, Array, Array, Array]:
+    """The successors of each state, log T, index and legality of each; and the index of many next states."""
+
+    def move(key: Key[Array, ""], state: PyTree) -> Array:
+        return environment.index(environment.transition(key, state, policy))
+
+    ends, log_probs = jax.vmap(environment.successors, (0, None))(states, policy)
+    drawn = jax.vmap(jax.vmap(move, (0, None)))(jax.random.split(key, (CASES, DRAWS)), states)
+    each = lambda function: jax.vmap(jax.vmap(function))(ends)  # noqa: E731
+    return ends, log_probs, each(environment.index), each(environment.space.contains), drawn
+
+
+@eqx.filter_jit
+def offsets(environment: Stencil, policy: Policy, states: PyTree) -> tuple[Array, Array]:
+    """The index that each offset leads to, and the probability of it."""
+    ends = states[:, None] + jnp.asarray(environment.offsets, jnp.int32)
+    log_probs = jax.vmap(environment.offset_log_probs, (0, None))(states, policy)
+    return jax.vmap(jax.vmap(environment.index))(ends), jnp.exp(log_probs)
+
+
+def leaves(tree: PyTree) -> list[np.ndarray]:
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def width(leaf: np.ndarray, axes: int = 2) -> int:
+    return int(np.prod(leaf.shape[axes:]))
+
+
+def rows(tree: PyTree, axes: int = 2) -> tuple[np.ndarray, Any]:
+    """A set of trees, with `axes` leading axes, as rows of numbers; and the way back."""
+    parts, structure = leaves(tree), jax.tree.structure(tree)
+    flat = np.concatenate([leaf.reshape(*leaf.shape[:axes], -1).astype(np.float64) for leaf in parts], axis=-1)
+    ends = np.cumsum([width(leaf, axes) for leaf in parts])[:-1]
+
+    def rebuild(numbers: np.ndarray) -> PyTree:
+        cut = zip(np.split(numbers, ends, axis=-1), parts, strict=True)
+        shaped = [part.reshape(*numbers.shape[:-1], *leaf.shape[axes:]).astype(leaf.dtype) for part, leaf in cut]
+        return structure.unflatten(shaped)
+
+    return flat, rebuild
+
+
+def same(one: Any, other: Any) -> bool:
+    return bool(np.array_equal(np.asarray(one), np.asarray(other), equal_nan=np.asarray(one).dtype.kind == "f"))
+
+
+def close(found: PyTree, expected: PyTree) -> np.ndarray:
+    """For each entry of two sets whether they agree, floats up to rounding."""
+    agree = []
+    for one, other in zip(leaves(found), leaves(expected), strict=True):
+        # Relative to the largest: what is encoded as numbers of order one loses digits next to zero.
+        allowed = TOLERANCE * max(1.0, float(np.abs(other).max())) if other.dtype.kind == "f" else 0.0
+        agree.append((np.abs(one - other) <= allowed).reshape(len(one), -1).all(axis=1))
+    return np.all(agree, axis=0)
