@@ -19,9 +19,10 @@ from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.models.attention import AttentionConfig
 from nbf.models.belief_model import EnumeratedConfig, FlowConfig
-from nbf.models.coupling import AffineCoupling
+from nbf.models.coupling import Coupling
 from nbf.models.set_encoder import DeepSetsConfig, MeanConfig
 from nbf.models.tabular import TabularModel
+from nbf.models.transforms import Affine, NLSq, Spline
 from nbf.spaces import Lattice
 
 EMBEDDING = 3
@@ -42,14 +43,20 @@ def with_random_parameters(build, key, scale=0.4):
     return jax.tree.map(draw, eqx.filter_eval_shape(build, key))
 
 
-TRANSFORMS = {
-    "affine coupling": lambda key, dimension: AffineCoupling(key, dimension, EMBEDDING, layers=3, width=8, depth=2),
-}
+MAPS = {"affine": Affine(), "nlsq": NLSq(), "spline": Spline(4)}
+"""Monotone maps of the real line."""
+
+
+def _coupling(transform):
+    return lambda key, dimension: Coupling(key, dimension, EMBEDDING, transform=transform, layers=3, width=8, depth=2)
+
+
+TRANSFORMS = {f"{name} coupling": _coupling(transform) for name, transform in MAPS.items()}
 """(key, dimension) -> a fresh transform of unbounded vectors, conditioned on `EMBEDDING` numbers."""
 
 
 def _encoder(config):
-    return lambda key, inputs: with_random_parameters(lambda key: config.build(key, inputs, EMBEDDING), key)
+    return lambda key, inputs: with_random_parameters(lambda key: config.build(key, inputs, EMBEDDING), key, scale=0.7)
 
 
 ENCODERS = {

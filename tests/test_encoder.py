@@ -70,14 +70,12 @@ def test_order_does_not_matter(form, weighted_set, key):
     )
 
 
-def test_a_particle_split_in_two_is_the_same_particle(form, weighted_set):
-    """Unevenly: 30 % of the first particle's weight goes to a copy of it."""
+def test_a_particle_split_in_parts_is_the_same_particle(form, weighted_set):
+    """Unevenly: one particle in parts of 60, 30 and 10 %, the next of 30, 10 and 60, and so on."""
     states, log_weights = weighted_set
-    split = log_weights.at[0].add(np.log(0.7))
-    copied = jnp.append(split, log_weights[0] + np.log(0.3))
-    np.testing.assert_allclose(
-        embed(form, jnp.concatenate([states, states[:1]]), copied), embed(form, states, log_weights), **FLOAT
-    )
+    shares = np.stack([np.roll([0.6, 0.3, 0.1], i) for i in range(len(log_weights))], axis=1)
+    parts = (log_weights + np.log(shares).astype(np.float32)).ravel()
+    np.testing.assert_allclose(embed(form, jnp.tile(states, (3, 1)), parts), embed(form, states, log_weights), **FLOAT)
 
 
 @pytest.mark.parametrize("filler", [0, 2, 10_000, -10_000])
@@ -111,8 +109,9 @@ def test_the_size_of_the_set_does_not_matter(form, weighted_set):
 
 def test_it_does_depend_on_states_and_weights(form):
     """Else all of the above would be trivial."""
-    states = jnp.asarray([[0, 0], [2, 3]])
-    one, other, both = (embed(form, states, jnp.asarray(w)) for w in ([0.0, -9.0], [-9.0, 0.0], [0.0, 0.0]))
+    states = jnp.asarray([[0, 0], [2, 3], [2, 3]])
+    weights = ([0.0, -9.0, -9.0], [-9.0, -9.0, 0.0], [0.0, 0.0, -9.0])
+    one, other, both = (embed(form, states, jnp.asarray(w)) for w in weights)
     assert np.abs(one - other).max() > 0.1
     assert np.abs(one - both).max() > 0.05
 
@@ -136,10 +135,8 @@ def test_the_mean_of_a_set_without_any_weight_is_zero(name):
 
 
 @eqx.filter_jit
-@eqx.filter_grad
 def gradient(inputs, states, space):
-    encoder, log_weights = inputs
-    return jnp.sum(embed(encoder, states, log_weights, space) ** 2)
+    return eqx.filter_grad(lambda inputs: jnp.sum(embed(inputs[0], states, inputs[1], space) ** 2))(inputs)
 
 
 def test_gradients_are_finite_with_padding_and_extreme_weights(form):
@@ -171,12 +168,10 @@ def test_states_and_weights_of_any_size_give_finite_embeddings_and_gradients(nam
 
 
 def test_weights_sum_to_one_unless_there_are_none():
-    for log_weights in ([0.0], [-500.0, -501.0], [3e38, -jnp.inf], [-3e38, -jnp.inf]):
-        np.testing.assert_allclose(np.sum(mean_weights(jnp.asarray(log_weights))), 1.0, **FLOAT)
-        attention = attention_weights(jnp.asarray(log_weights)[None, None])
-        np.testing.assert_allclose(np.sum(attention), 1.0, **FLOAT)
-    assert float(np.sum(mean_weights(jnp.full(3, -jnp.inf)))) == 0.0
-    assert float(np.sum(attention_weights(jnp.full((1, 1, 3), -jnp.inf)))) == 0.0
+    total = jax.jit(lambda logits: (jnp.sum(mean_weights(logits)), jnp.sum(attention_weights(logits[None, None]))))
+    for log_weights in ([0.0, -jnp.inf], [-500.0, -501.0], [3e38, -jnp.inf], [-3e38, -jnp.inf]):
+        np.testing.assert_allclose(total(jnp.asarray(log_weights)), (1.0, 1.0), **FLOAT)
+    np.testing.assert_array_equal(total(jnp.full(2, -jnp.inf)), (0.0, 0.0))
 
 
 # What they are

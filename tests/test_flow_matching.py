@@ -27,6 +27,7 @@ from nbf.spaces import Box, Lattice
 CONDITION = 3
 SPACE = Box((-2.0, 0.0), (4.0, 10.0), bounded=False)
 FIXED = FlowMatchingConfig(width=8, depth=2, solver="fixed", steps=200)
+COARSE = replace(FIXED, steps=50)
 ADAPTIVE = replace(FIXED, solver="adaptive", rtol=1e-5, atol=1e-5)
 each_solver = pytest.mark.parametrize("config", [FIXED, ADAPTIVE], ids=["fixed", "adaptive"])
 each_coupling = pytest.mark.parametrize("coupling", ["independent", "ot"])
@@ -82,7 +83,7 @@ def gaussian(decoder, condition):
 def test_an_affine_velocity_gives_its_gaussian(config, key):
     decoder, condition = affine(config), a_condition(key)
     mean, covariance = gaussian(decoder, condition)
-    states = some_states(key, 30)
+    states = some_states(key, 20)
     np.testing.assert_allclose(
         log_prob(decoder, condition, states),
         stats.multivariate_normal(mean, covariance).logpdf(np.asarray(states)),
@@ -127,23 +128,22 @@ def test_the_density_is_that_of_the_flow_map_by_autodiff(config, key):
 
 def test_fixed_and_adaptive_steps_agree(key):
     one, other = decoder_of(FIXED), decoder_of(ADAPTIVE)
-    condition, states = a_condition(key), some_states(key, 50)
-    np.testing.assert_allclose(draw(one, key, condition, 50), draw(other, key, condition, 50), **KINKS)
-    np.testing.assert_allclose(log_prob(one, condition, states), log_prob(other, condition, states), **KINKS)
-    # A sample's adaptive steps are its own.
-    np.testing.assert_allclose(
-        log_prob(other, condition, states[:7]), log_prob(other, condition, states)[:7], **FLOAT
-    )
+    condition, states = a_condition(key), some_states(key, 20)
+    np.testing.assert_allclose(draw(one, key, condition, 20), draw(other, key, condition, 20), **KINKS)
+    found = log_prob(other, condition, states)
+    np.testing.assert_allclose(log_prob(one, condition, states), found, **KINKS)
+    # A sample's adaptive steps are its own, whatever stands beside it.
+    np.testing.assert_array_equal(log_prob(other, condition, states.at[7:].multiply(5.0))[:7], found[:7])
 
 
 @functools.cache
-def masses(cells=96, reach=6.0):
+def masses(cells=72, reach=6.0):
     """The mass of each cell of a grid over all that the random decoder's belief reaches, by the midpoint rule."""
     edges = np.linspace(-reach, reach, cells + 1)
     middles = (edges[1:] + edges[:-1]) / 2
     points = np.stack(np.meshgrid(middles, middles, indexing="ij"), axis=-1).reshape(-1, 2)
     states = points * SPACE.scale + SPACE.middle
-    log_density = log_prob(decoder_of(FIXED), a_condition(jax.random.key(5)), jnp.asarray(states, jnp.float32))
+    log_density = log_prob(decoder_of(COARSE), a_condition(jax.random.key(5)), jnp.asarray(states, jnp.float32))
     density = np.exp(np.asarray(log_density, np.float64))
     return edges, (density * np.prod(SPACE.scale) * (2 * reach / cells) ** 2).reshape(cells, cells)
 
@@ -155,16 +155,16 @@ def test_the_density_integrates_to_one():
 
 def test_samples_have_the_density_it_says(key):
     edges, mass = masses()
-    drawn = np.asarray(draw(decoder_of(FIXED), key, a_condition(jax.random.key(5)), 40_000), np.float64)
-    coarse = mass.reshape(24, 4, 24, 4).sum(axis=(1, 3))
-    counts = np.histogram2d(*((drawn - SPACE.middle) / SPACE.scale).T, bins=[edges[::4]] * 2)[0]
+    drawn = np.asarray(draw(decoder_of(COARSE), key, a_condition(jax.random.key(5)), 20_000), np.float64)
+    coarse = mass.reshape(12, 6, 12, 6).sum(axis=(1, 3))
+    counts = np.histogram2d(*((drawn - SPACE.middle) / SPACE.scale).T, bins=[edges[::6]] * 2)[0]
     assert counts.sum() == len(drawn)
     assert_frequencies(counts.ravel(), coarse.ravel() / coarse.sum(), detects=0.05)
 
 
 def test_samples_stay_in_a_bounded_box(key):
     space = Box((-0.1, 0.0), (0.1, 5.0))
-    drawn = draw(decoder_of(FIXED, space), key, a_condition(key), 200, space)
+    drawn = draw(decoder_of(replace(FIXED, steps=2), space), key, a_condition(key), 200, space)
     assert np.all(jax.vmap(space.contains)(drawn))
 
 
@@ -252,7 +252,7 @@ def test_a_state_that_is_no_number_is_seen_in_its_objective(key):
 def test_training_approaches_the_entropy(coupling, key):
     """Of a correlated Gaussian belief, in nats of the states' own units."""
     near = 0.1  # nats of KL, of 1.4 at the start; 300 small batches leave noise
-    config = FlowMatchingConfig(coupling, width=16, depth=2, steps=40)
+    config = FlowMatchingConfig(coupling, width=16, depth=2)
     root, n = jnp.asarray([[1.2, 0.0], [1.5, 1.0]]), 64
     condition, optimizer = jnp.zeros((1, CONDITION)), optax.adam(optax.cosine_decay_schedule(2e-2, 300))
     parameters, static = eqx.partition(config.build(key, SPACE, CONDITION), eqx.is_inexact_array)
@@ -279,7 +279,7 @@ def test_training_approaches_the_entropy(coupling, key):
     assert np.abs(after) < near
 
 
-@pytest.mark.parametrize("coupling", ["independent", "ot"])
+@each_coupling
 def test_gradients_are_finite(coupling, key):
     decoder = decoder_of(replace(FIXED, coupling=coupling, steps=3))
     conditions, states = jax.random.normal(key, (2, CONDITION)), some_states(key, 8).reshape(2, 4, 2)

@@ -35,9 +35,15 @@ def decoder_of(d, components=4):
     return with_random_parameters(lambda key: config.build(key, BOXES[d], EMBEDDING), jax.random.key(5), scale=0.5)
 
 
-def oracle(d, condition=CONDITION):
+@eqx.filter_jit
+def parameters(decoder):
+    return decoder.parameters(CONDITION)
+
+
+@functools.cache
+def oracle(d):
     """Weights and SciPy's Gaussians, in the units of the state."""
-    log_weights, means, factors = (np.asarray(part, np.float64) for part in decoder_of(d).parameters(condition))
+    log_weights, means, factors = (np.asarray(part, np.float64) for part in parameters(decoder_of(d)))
     low, high = np.array(BOXES[d].low), np.array(BOXES[d].high)
     scale = (high - low) / 2
     factors = scale[:, None] * factors
@@ -54,7 +60,7 @@ def log_prob(decoder, condition, states, space):
 
 
 @eqx.filter_jit
-def draw(decoder, key, condition, n, space):
+def draw(decoder, key, condition, space, n=40_000):
     return decoder.sample(key, condition, n, space)
 
 
@@ -67,38 +73,34 @@ def test_the_density_is_that_of_scipys_gaussians(d):
     weights, gaussians = oracle(d)
     expected = np.log(sum(w * gaussian.pdf(states) for w, gaussian in zip(weights, gaussians, strict=True)))
     np.testing.assert_allclose(
-        log_prob(decoder_of(d), CONDITION, jnp.asarray(states, jnp.float32), BOXES[d]), expected, rtol=1e-3, atol=1e-3
+        log_prob(decoder_of(d), CONDITION, jnp.asarray(states, jnp.float32), BOXES[d]), expected, **FLOAT
     )
     assert len({gaussian.mean.tobytes() for gaussian in gaussians}) == 4
 
 
 def test_factors_are_lower_triangular_with_all_correlations_in_use():
-    _, _, factors = decoder_of(3).parameters(CONDITION)
+    _, _, factors = parameters(decoder_of(3))
     assert np.all(np.asarray(factors)[:, *np.triu_indices(3, 1)] == 0)
     assert np.all(np.asarray(factors)[:, *np.tril_indices(3)] != 0)
 
 
 @pytest.mark.parametrize("d", [1, 2])
 def test_the_density_integrates_to_one_in_units_of_the_state(d):
-    """Simpson's rule over ten times the box along each axis."""
-    space, points = BOXES[d], {1: 4001, 2: 401}[d]
+    """By the trapezoidal rule after x = sinh t, which reaches 74 times the box with a thirtieth of it for a step."""
+    space, points = BOXES[d], 301
     low, high = np.array(space.low), np.array(space.high)
-    axes = [
-        np.linspace(m - 10 * s, m + 10 * s, points) for m, s in zip((low + high) / 2, (high - low) / 2, strict=True)
-    ]
-    grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, d)
-    density = np.exp(np.asarray(log_prob(decoder_of(d), CONDITION, jnp.asarray(grid, jnp.float32), space), np.float64))
-    density = density.reshape((points,) * d)
-    for axis in reversed(axes):
-        density = integrate.simpson(density, x=axis, axis=-1)
-    # The narrowest component is about three steps of the grid wide.
-    np.testing.assert_allclose(density, 1.0, rtol=0, atol=1e-3)
+    t = np.linspace(-5.0, 5.0, points)
+    grid = np.stack(np.meshgrid(*[np.sinh(t)] * d, indexing="ij"), axis=-1).reshape(-1, d)
+    slope = np.prod(np.cosh(np.arcsinh(grid)) * (high - low) / 2 * (t[1] - t[0]), axis=1)
+    states = jnp.asarray((low + high) / 2 + grid * (high - low) / 2, jnp.float32)
+    density = np.exp(np.asarray(log_prob(decoder_of(d), CONDITION, states, space), np.float64))
+    np.testing.assert_allclose(np.sum(density * slope), 1.0, **FLOAT)
 
 
 @each_dimension
 def test_samples_have_the_closed_form_moments(d, key):
     n = 40_000
-    states = np.asarray(draw(decoder_of(d), key, CONDITION, n, BOXES[d]), np.float64)
+    states = np.asarray(draw(decoder_of(d), key, CONDITION, BOXES[d], n), np.float64)
     assert states.shape == (n, d)
     weights, gaussians = oracle(d)
     mean = sum(w * gaussian.mean for w, gaussian in zip(weights, gaussians, strict=True))
@@ -120,7 +122,7 @@ def test_frequencies_of_bins_are_those_of_the_density(key):
         w * stats.norm.cdf(ends, gaussian.mean[0], np.sqrt(gaussian.cov[0, 0]))
         for w, gaussian in zip(weights, gaussians, strict=True)
     )
-    states = np.asarray(draw(decoder_of(1), key, CONDITION, 40_000, BOXES[1]))[:, 0]
+    states = np.asarray(draw(decoder_of(1), key, CONDITION, BOXES[1]))[:, 0]
     counts = np.bincount(np.searchsorted(ends, states), minlength=len(ends) + 1)
     assert_frequencies(counts, np.diff(cdf, prepend=0.0, append=1.0), detects=0.03)
 
@@ -128,11 +130,8 @@ def test_frequencies_of_bins_are_those_of_the_density(key):
 def test_a_bounded_box_clips_samples_and_leaves_the_density_alone(key):
     free = BOXES[2]
     bounded = Box(free.low, free.high)
-    inside = np.asarray(draw(decoder_of(2), key, CONDITION, 500, bounded))
-    np.testing.assert_array_equal(
-        inside, np.clip(draw(decoder_of(2), key, CONDITION, 500, free), bounded.low, bounded.high)
-    )
-    assert np.all(jax.vmap(bounded.contains)(jnp.asarray(inside)))
+    inside, anywhere = (np.asarray(draw(decoder_of(2), key, CONDITION, space)) for space in (bounded, free))
+    np.testing.assert_array_equal(inside, np.clip(anywhere, np.float32(free.low), np.float32(free.high)))
     assert np.any(inside == np.asarray(bounded.low, np.float32))
     outside = jnp.asarray([[2.0, 0.0], [0.5, -150.0]])
     np.testing.assert_array_equal(*(log_prob(decoder_of(2), CONDITION, outside, space) for space in (free, bounded)))
@@ -147,9 +146,10 @@ def test_different_embeddings_are_different_beliefs():
 def test_a_fresh_mixture_has_components_all_over_the_box_that_learn_apart(key):
     config, space = MixtureConfig(16, width=8, depth=1), Box((-1.0, -1.0), (1.0, 1.0))
     decoder = eqx.filter_jit(lambda key: config.build(key, space, EMBEDDING))(key)
-    log_weights, means, factors = decoder.parameters(CONDITION)
+    log_weights, means, factors = parameters(decoder)
     np.testing.assert_allclose(log_weights, np.full(16, -np.log(16)), **FLOAT)
-    np.testing.assert_allclose(factors, np.tile(np.eye(2) / 4, (16, 1, 1)), **FLOAT)
+    # A quarter of the box each way; what bounds a scale softly takes two hundredths of it.
+    np.testing.assert_allclose(factors, np.tile(np.eye(2) / 4, (16, 1, 1)), rtol=0.02)
     assert np.all(np.abs(means) < 1)
     # The mean of 32 uniform numbers, whose standard deviation is 1/√3, and about their spread.
     assert abs(float(jnp.mean(means))) < monte_carlo(3**-0.5, 32)
@@ -165,7 +165,7 @@ def mean_objective(decoder, conditions, states, spaces):
     return jnp.mean(decoder.objective(jax.random.key(0), conditions, states, spaces))
 
 
-@each_dimension
+@pytest.mark.parametrize("d", [1, 3])
 def test_everything_is_finite_at_extremes(d, key):
     """Embeddings of a thousand, of either sign, and states far outside the box."""
     decoder, space = decoder_of(d), BOXES[d]
@@ -176,9 +176,10 @@ def test_everything_is_finite_at_extremes(d, key):
     for leaf in jax.tree.leaves(gradient):
         assert np.all(np.isfinite(leaf))
     for condition in conditions:
-        drawn = draw(decoder, key, condition, 50, space)
+        drawn = np.asarray(draw(decoder, key, condition, space))
         assert np.all(np.isfinite(drawn))
-        assert np.all(np.isfinite(log_prob(decoder, condition, drawn, space)))
+        value, _ = mean_objective(decoder, jnp.stack([condition] * 2), jnp.asarray(drawn[:40].reshape(2, 20, d)), space)
+        assert np.isfinite(value)
 
 
 def test_the_objective_is_the_log_probability_of_each_belief(key):

@@ -21,7 +21,7 @@ from nbf.spaces import Lattice
 from nbf.training.fit import FitConfig, batch_loss, described, random_log_weights
 
 KEY = jax.random.key(12)
-SETS = 40_000
+SETS = 10_000
 HALF = 8
 
 
@@ -32,7 +32,7 @@ def random_sets(n=HALF):
     return np.exp(np.asarray(draw(jax.random.split(KEY, SETS)), np.float64))
 
 
-@pytest.mark.parametrize("half", [1, 3, HALF])
+@pytest.mark.parametrize("half", [3, HALF])
 def test_a_random_set_is_of_any_size_between_its_bounds_and_padded(half):
     """The size is the whole part of a log-uniform number: it is k with a probability in proportion to log (k+1)/k."""
     weights = random_sets(half)
@@ -41,7 +41,7 @@ def test_a_random_set_is_of_any_size_between_its_bounds_and_padded(half):
     least = min(4, half)
     assert (sizes.min(), sizes.max()) == (least, half)
     probs = [np.log((k + 1) / k) / np.log((half + 1) / least) for k in range(least, half + 1)]
-    assert_frequencies(np.bincount(sizes, minlength=half + 1)[least:], probs, detects=0.03)
+    assert_frequencies(np.bincount(sizes, minlength=half + 1)[least:], probs, detects=0.06)
 
 
 def test_random_weights_are_gamma_variables():
@@ -62,30 +62,33 @@ def test_random_weights_represent_the_belief_without_bias():
     shares = weights / weights.sum(axis=1, keepdims=True)
     for size in range(4, HALF + 1):
         some = shares[sizes == size][:, :size]
-        np.testing.assert_allclose(
-            some.mean(axis=0), np.full(size, 1 / size), rtol=0, atol=monte_carlo(some.std(axis=0), len(some))
-        )
+        np.testing.assert_array_less(np.abs(some.mean(axis=0) - 1 / size), monte_carlo(some.std(axis=0), len(some)))
     effective = 1.0 / np.sum(shares**2, axis=1)
     assert np.quantile(effective, 0.1) < 2.0
     assert np.quantile(effective, 0.9) > 5.0
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_the_loss_of_random_sets_is_that_of_their_weights(name, key):
+def test_the_loss_of_random_sets_is_that_of_their_weights(key):
     """Belief by belief: the second half given the first, weighted as the step's key has it."""
-    model = MODELS[name](key, (3, 3))
-    states = jnp.asarray(Lattice((3, 3)).points()[np.random.default_rng(1).integers(0, 9, (2, 10))])
-    if name == "tabular":  # gives no probability to what it was not shown
-        states = jnp.broadcast_to(states[:, :1], states.shape)
+    model = MODELS["enumerated"](key, (3, 3))
+    cells = np.random.default_rng(1).integers(0, 9, (2, 10))
+    states = jnp.asarray(Lattice((3, 3)).points()[cells])
     spaces = jax.vmap(lambda legal: Lattice((3, 3), legal))(jnp.ones((2, 9), bool))
-    rest, set_key = jax.random.split(key)
-    log_weights = [random_log_weights(key, 5) for key in jax.random.split(set_key, 2)]
-    embeddings = jnp.stack([model.embed(s[:5], w) for s, w in zip(states, log_weights, strict=True)])
-    expected = -np.mean(model.objective(rest, embeddings, states[:, 5:], spaces))
-    loss = functools.partial(eqx.filter_jit(batch_loss), model, key, states, spaces)
-    np.testing.assert_allclose(loss(random_sets=True), expected, **FLOAT)
-    if name != "tabular":
-        assert abs(loss(random_sets=False) - expected) > 1e-4
+
+    @jax.jit
+    def log_probs(states, log_weights):
+        theta = model.embed(states, log_weights)
+        return model.log_prob(theta, jnp.asarray(Lattice((3, 3)).points()), Lattice((3, 3)))
+
+    def by_hand(log_weights):
+        given = [log_probs(states[belief, :5], log_weights[belief]) for belief in range(2)]
+        return -np.mean([np.asarray(given[belief])[cells[belief, 5:]] for belief in range(2)])
+
+    draw = jax.jit(lambda key: random_log_weights(key, 5))
+    expected = by_hand([draw(set_key) for set_key in jax.random.split(jax.random.split(key)[1], 2)])
+    loss = eqx.filter_jit(batch_loss)(model, key, states, spaces, random_sets=True)
+    np.testing.assert_allclose(loss, expected, **FLOAT)
+    assert abs(by_hand(jnp.zeros((2, 5))) - expected) > 1e-3
 
 
 def test_configs_are_described_as_when_they_were_recorded():

@@ -1,9 +1,10 @@
-"""Lattices against Python's own enumeration of their points."""
+"""Lattices and tokens against Python's own enumeration of their points, boxes against NumPy."""
 
 from __future__ import annotations
 
 import itertools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from tolerances import FLOAT
 
 from nbf.contracts import InputError
-from nbf.spaces import Lattice
+from nbf.spaces import Box, Lattice, Tokens
 
 SHAPES = [(4,), (1,), (3, 5), (2, 3, 4), (2, 1, 2, 3)]
 each_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -83,3 +84,147 @@ def test_signatures_tell_shapes_apart_and_walls_do_not_matter():
 def test_an_empty_lattice_is_refused(shape):
     with pytest.raises(InputError, match="at least"):
         Lattice(shape)
+
+
+# Boxes
+
+BOXES = [
+    Box((-3.0,), (5.0,)),
+    Box((0.0, -100.0), (1.0, 100.0)),
+    Box((0.0, -100.0), (1.0, 100.0), bounded=False),
+    Box((10.0, -1e-3, -1e6), (10.5, 1e-3, 1e6)),
+]
+each_box = pytest.mark.parametrize("box", BOXES, ids=lambda box: box.signature)
+
+
+@eqx.filter_jit
+def each(method, states):
+    """A method of a space, of each state."""
+    return jax.vmap(method)(states)
+
+
+def around_a_box(box):
+    """Random points of the box and of as much again on every side."""
+    low, high = np.array(box.low), np.array(box.high)
+    return low + (high - low) * np.random.default_rng(0).uniform(-1.0, 2.0, (200, len(low)))
+
+
+@each_box
+def test_a_box_is_encoded_as_the_cube_of_side_two(box):
+    """Its ends as -1 and 1, linearly; there and back is where it came from, to the nearest point of the box."""
+    points = around_a_box(box)
+    low, high = np.array(box.low), np.array(box.high)
+    codes = np.asarray(each(box.encode, jnp.asarray(points, jnp.float32)))
+    assert codes.shape == (200, box.features)
+    # Rounding of a state is of the size of its numbers, which is more than the side of a box far from zero.
+    rounding = 1e-6 * np.maximum(np.abs(low), np.abs(high)) / (high - low)
+    np.testing.assert_array_less(np.abs(codes - (2 * points - low - high) / (high - low)), 1e-5 + rounding)
+    back = np.asarray(each(box.decode, jnp.asarray(codes)))
+    expected = np.clip(points, low, high) if box.bounded else points
+    np.testing.assert_allclose(back / (high - low), expected / (high - low), **FLOAT)
+    ends = each(box.encode, jnp.asarray([box.low, box.high]))
+    np.testing.assert_allclose(ends, [[-1.0] * len(low), [1.0] * len(low)], **FLOAT)
+    np.testing.assert_allclose(box.scale, (high - low) / 2, **FLOAT)
+
+
+@each_box
+def test_a_box_contains_what_lies_between_its_ends(box):
+    points = np.vstack([around_a_box(box), [box.low], [box.high]]).astype(np.float32)
+    between = np.all((points >= np.float32(box.low)) & (points <= np.float32(box.high)), axis=1)
+    assert box.bounded is False or 0 < between.sum() < len(points)
+    found = each(box.contains, jnp.asarray(points))
+    np.testing.assert_array_equal(found, between if box.bounded else np.ones(len(points), bool))
+    decoded = each(box.decode, each(box.encode, jnp.asarray(points)))
+    assert np.all(each(box.contains, decoded))
+    for number, bad in enumerate((np.nan, np.inf, -np.inf)):
+        points[number, -1] = bad
+    assert not np.any(each(box.contains, jnp.asarray(points))[:3])
+
+
+def test_signatures_of_boxes_tell_ends_apart_and_not_how_they_were_written():
+    assert len({box.signature for box in BOXES}) == len(BOXES)
+    written = [Box((0.0, 1.0), (2.0, 3.0)), Box((0, 1), (2, 3)), Box(np.array([0, 1]), np.float32([2, 3]))]
+    assert len({box.signature for box in written}) == 1
+    assert len({hash(jax.tree.structure(box)) for box in written}) == 1
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [
+        ((), ()),
+        ((0.0,), (1.0, 2.0)),
+        ((0.0, 1.0), (1.0, 1.0)),
+        ((2.0,), (1.0,)),
+        ((float("nan"),), (1.0,)),
+        ((0.0,), (float("inf"),)),
+        ((1.0,), (1.0 + 1e-12,)),
+        ((-3e38,), (3e38,)),
+        ((0.0,), (1e300,)),
+    ],
+    ids=str,
+)
+def test_a_box_without_volume_is_refused(low, high):
+    """Also one whose volume float32 cannot hold."""
+    with pytest.raises(InputError, match="A box needs"):
+        Box(low, high)
+
+
+# Tokens
+
+
+def rising(prefix, context):
+    """Each symbol is larger than the last; the first is at most what the context says."""
+    if len(prefix) == 0:
+        return jnp.arange(4) <= context[0]
+    return jnp.arange(4) > prefix[-1]
+
+
+def rises(state, first):
+    return all(0 <= symbol < 4 for symbol in state) and state[0] <= first and state[0] < state[1]
+
+
+def test_tokens_contain_the_legal_sequences_and_no_others():
+    states = np.array(list(itertools.product(range(-1, 6), repeat=2)), np.int32)
+    contains = jax.jit(lambda space, states: jax.vmap(space.contains)(states))
+    inside = np.all((states >= 0) & (states < 4), axis=1)
+    np.testing.assert_array_equal(contains(Tokens(2, 4), jnp.asarray(states)), inside)
+    for first in (0, 2):
+        space = Tokens(2, 4, rising, jnp.asarray([float(first)]))
+        expected = [rises(state, first) for state in states.tolist()]
+        np.testing.assert_array_equal(contains(space, jnp.asarray(states)), expected)
+
+
+def test_masks_say_what_may_stand_at_each_place():
+    masks = Tokens(2, 4, rising, jnp.asarray([1.0])).masks(jnp.asarray([1, 3]))
+    np.testing.assert_array_equal(masks, [[True, True, False, False], [False, False, True, True]])
+    assert np.all(Tokens(2, 4).masks(jnp.asarray([1, 3])))
+
+
+@pytest.mark.parametrize(("length", "categories"), [(1, 1), (1, 4), (3, 2)])
+def test_tokens_are_encoded_one_hot_and_back(length, categories):
+    space = Tokens(length, categories)
+    states = np.array(list(itertools.product(range(categories), repeat=length)), np.int32)
+    codes = each(space.encode, jnp.asarray(states))
+    assert codes.shape == (len(states), space.features)
+    np.testing.assert_array_equal(codes, np.eye(categories)[states].reshape(len(states), -1))
+    np.testing.assert_array_equal(each(space.decode, codes), states)
+    np.testing.assert_array_equal(each(space.decode, 0.6 * codes - 0.3), states)
+
+
+def test_a_thousand_contexts_are_one_vmap():
+    limits = jnp.arange(1000.0)[:, None] % 4
+    spaces = jax.vmap(lambda context: Tokens(2, 4, rising, context))(limits)
+    found = jax.jit(jax.vmap(lambda space: space.mask(jnp.zeros(0, jnp.int32))))(spaces)
+    np.testing.assert_array_equal(found, np.arange(4) <= np.asarray(limits))
+
+
+@pytest.mark.parametrize(("length", "categories"), [(0, 3), (3, 0), (-1, 2)])
+def test_empty_tokens_are_refused(length, categories):
+    with pytest.raises(InputError, match="at least 1"):
+        Tokens(length, categories)
+
+
+@pytest.mark.parametrize("mask", [jnp.ones(3, bool), jnp.ones((1, 4), bool), jnp.ones(4), jnp.asarray(True)], ids=str)
+def test_a_mask_of_another_shape_or_kind_is_refused(mask):
+    with pytest.raises(InputError, match="each of the 4 categories; after 1 symbols"):
+        Tokens(2, 4, lambda prefix, context: mask).mask(jnp.zeros(1, jnp.int32))

@@ -375,7 +375,7 @@ def _means(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code is 0, 1 if a check failed, 2 for the caller's mistakes, 130 if interrupted."""
+    """Run the command line; the exit code is 0, 1 if a check failed, 2 for a caller's mistake, 130 if interrupted."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments == ["--version"]:
         print(f"nbf {version('neural-bayesian-filtering')}")

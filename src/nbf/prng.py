@@ -21,17 +21,19 @@ def categorical(key: Key[Array, ""], probs: Float[Array, " k"]) -> Int[Array, ""
     """One index drawn in proportion to `probs` (not necessarily normalised), by inverse CDF.
 
     One uniform number instead of the k that `jax.random.categorical` asks for. An entry of
-    probability zero is never drawn.
+    probability zero is never drawn, unless all are zero: then the last one is.
     """
     cumulative = _cumulative(probs)
-    return jnp.sum(cumulative <= jax.random.uniform(key) * cumulative[-1]).astype(jnp.int32)
+    drawn = jnp.sum(cumulative <= jax.random.uniform(key) * cumulative[-1])
+    return jnp.minimum(drawn, probs.shape[0] - 1).astype(jnp.int32)
 
 
 def categoricals(key: Key[Array, ""], probs: Float[Array, " k"], n: int) -> Int[Array, " n"]:
     """n independent indices drawn in proportion to `probs`: `categorical` with the sums shared."""
     cumulative = _cumulative(probs)
     uniform = jax.random.uniform(key, (n,)) * cumulative[-1]
-    return jnp.searchsorted(cumulative, uniform, side="right").astype(jnp.int32)
+    drawn = jnp.searchsorted(cumulative, uniform, side="right")
+    return jnp.minimum(drawn, probs.shape[0] - 1).astype(jnp.int32)
 
 
 def _cumulative(probs: Float[Array, " k"]) -> Float[Array, " k"]:

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
-from nbf.contracts import Environment, InputError, Observation, Policy, State, StateSpace
+from nbf.contracts import Environment, Family, InputError, Observation, Policy, State, StateSpace
 
 
 class FunctionalEnvironment(Environment):
@@ -140,3 +140,13 @@ def _also(more: tuple[PyTree, ...]) -> str:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip() or "no message").splitlines()[0]
+
+
+class One(Family):
+    """The family of one environment and one policy."""
+
+    environment: Environment
+    policy: Policy
+
+    def sample(self, key: Key[Array, ""]) -> tuple[Environment, Policy]:
+        return self.environment, self.policy

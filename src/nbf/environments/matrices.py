@@ -26,7 +26,8 @@ class FiniteEnvironment(Enumerable):
     """What `from_matrices` builds. A state is an `Int[1]` vector, an observation one integer.
 
     The policy of an environment with actions is one of three: an integer, the action taken; probabilities
-    `Float[A]`; or a table `Float[S, A]` of them for every state. Without actions it is ignored.
+    `Float[A]`; or a table `Float[S, A]` of them for every state. Without actions it is ignored. Where the
+    probabilities are all zero nothing moves.
     """
 
     space: Lattice
@@ -87,7 +88,8 @@ class FiniteEnvironment(Enumerable):
                 f"The policy of {actions} actions in {size} states is an integer action, probabilities of shape "
                 f"({actions},), or a table of them of shape ({size}, {actions}); got {policy!r}."
             )
-        return (control if control.ndim == 1 else control[state[0]]) @ rows
+        row = (control if control.ndim == 1 else control[state[0]]) @ rows
+        return jnp.where(jnp.sum(row) > 0, row, (jnp.arange(size) == state[0]).astype(row.dtype))
 
     def _emission(self, state: Int[Array, " 1"], next_state: Int[Array, " 1"]) -> Float[Array, " Y"]:
         """H(x, x')."""

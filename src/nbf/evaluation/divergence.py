@@ -15,6 +15,9 @@ from nbf.contracts import Belief, Enumerable
 def jensen_shannon(p: Float[Array, " k"], q: Float[Array, " k"]) -> Float[Array, ""]:
     """JS of two vectors of probabilities, each normalised first."""
     p, q = p / jnp.sum(p), q / jnp.sum(q)
+    # Half of the smallest float is 0, of which the divergence would be infinite.
+    least = 4.0 * jnp.finfo(p.dtype).tiny
+    p, q = jnp.where(p > least, p, 0.0), jnp.where(q > least, q, 0.0)
     middle = (p + q) / 2.0
     return jnp.maximum(jnp.sum(rel_entr(p, middle) + rel_entr(q, middle)) / 2.0, 0.0)
 

@@ -185,9 +185,23 @@ def read_runs(folder: str | os.PathLike[str]) -> list[Run]:
     if not file.exists():
         return []
     try:
-        return [Run(**{**entry, "made": tuple(entry["made"])}) for entry in json.loads(_read_text(file))]
-    except (json.JSONDecodeError, TypeError, KeyError) as error:
+        return [_run(entry) for entry in json.loads(_read_text(file))]
+    except RecordError:
+        raise
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise RecordError(f"{file} is not a list of runs ({error}). Restore it from git, or delete it.") from None
+
+
+def _run(entry: Mapping[str, Any]) -> Run:
+    run = Run(**{**entry, "made": tuple(entry["made"])})
+    kinds = {"key": str, "seed": int, "command": str, "seconds": int | float, "config": dict, "versions": dict}
+    for name, kind in kinds.items():
+        if not isinstance(getattr(run, name), kind):
+            raise TypeError(f"the {name} of a run is {str(getattr(run, name))[:40]!r}")
+    if not all(isinstance(series, str) for series in run.made) or not math.isfinite(run.seconds):
+        raise TypeError(f"the made or the seconds of run {run.key!r} are none")
+    _json(entry, indent=None)
+    return run
 
 
 def _read_text(file: Path) -> str:

@@ -178,10 +178,10 @@ def evaluate(job: DonutsJob, model: BeliefModel, bar: Counter) -> list[Record]:
     for metric, value in zip(("nll", "nll_gap", "entropy"), values, strict=True):
         mean, error = mean_and_error(value)
         records.append(replace(base, metric=metric, value=float(mean), se=float(error)))
-    found = calibrate(key, model, source, beliefs=min(200, settings.beliefs), embed=settings.embedded).summary()
+    found = calibrate(key, model, source, beliefs=min(200, settings.beliefs), embed=settings.embedded)
     records += [
-        replace(base, metric="energy_distance", value=found["energy_distance"], se=found["energy_distance_se"]),
-        replace(base, metric="coverage_error", value=found["coverage_error"]),
+        replace(base, metric="energy_distance", value=found.energy, se=found.energy_error),
+        replace(base, metric="coverage_gap", value=found.coverage_gap),
     ]
     for metric, microseconds in _times(model, source).items():
         records.append(replace(base, metric=metric, value=microseconds))

@@ -18,6 +18,13 @@ def some_weight(log_weights: Float[Array, " n"]) -> Bool[Array, ""]:
     return jnp.any((log_weights > -jnp.inf) & (log_weights < jnp.inf))
 
 
+def diverged(states: PyTree) -> Bool[Array, " n"] | None:
+    """Which states of a set a simulator has left NaN or infinite; None if they are no numbers that can be."""
+    leaves = [leaf for leaf in jax.tree.leaves(states) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    bad = [jnp.any(~jnp.isfinite(leaf).reshape(leaf.shape[0], -1), axis=1) for leaf in leaves]
+    return jnp.any(jnp.stack(bad), axis=0) if bad else None
+
+
 def until_some_weight(
     key: Key[Array, ""],
     max_attempts: int,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Key
 
-from nbf.beliefs.categorical import CategoricalBelief, bayes, kernel
+from nbf.beliefs.categorical import CategoricalBelief, Kernel, bayes, kernel
 from nbf.contracts import Enumerable, Environment, Filter, FilterInfo, InputError, Observation, Policy
 
 
@@ -28,10 +28,12 @@ class ExactFilter(Filter):
         branches = kernel(environment, policy)
         size = jnp.asarray(state.shape[0], state.dtype)
         if observation is None:
-            return branches.predict(state), FilterInfo(size, jnp.zeros(()), jnp.int32(1), jnp.bool_(False))
+            predicted, some = _prediction(branches, state)
+            info = FilterInfo(jnp.where(some, size, 0.0), jnp.where(some, 0.0, -jnp.inf), jnp.int32(1), ~some)
+            return predicted, info
         posterior, log_evidence = bayes(state, observation, environment, branches)
         impossible = ~(log_evidence > -jnp.inf)
-        kept = jax.lax.cond(impossible, lambda: branches.predict(state), lambda: posterior)
+        kept = jax.lax.cond(impossible, lambda: _prediction(branches, state)[0], lambda: posterior)
         info = FilterInfo(
             ess=jnp.where(impossible, 0.0, size),
             log_evidence=jnp.where(impossible, -jnp.inf, log_evidence),
@@ -42,6 +44,18 @@ class ExactFilter(Filter):
 
     def belief(self, state: Float[Array, " states"], environment: Environment) -> CategoricalBelief:
         return CategoricalBelief(state, _enumerable(environment))
+
+
+def _prediction(branches: Kernel, state: Float[Array, " states"]) -> tuple[Float[Array, " states"], Bool[Array, ""]]:
+    """The belief after a step that nothing was seen of, and whether there was a way on from any state of it.
+
+    Normalised, or thousands of predictions would drift by their rounding. Under a policy that puts zero (or NaN) on
+    everything there is no way on, and the belief stays as it is.
+    """
+    moved = branches.predict(state)
+    total = jnp.sum(moved)
+    some = (total > 0) & (total < jnp.inf)
+    return jnp.where(some, moved / jnp.where(some, total, 1.0), state), some
 
 
 def _enumerable(environment: Environment) -> Enumerable:

@@ -32,7 +32,7 @@ from nbf.contracts import (
     State,
     StateSpace,
 )
-from nbf.filters.attempts import until_some_weight
+from nbf.filters.attempts import diverged, until_some_weight
 from nbf.spaces import Lattice
 
 
@@ -123,6 +123,8 @@ class NeuralBayesianFilter(Filter):
             states = self.model.sample(keys[0], state.embedding, self.num_particles, space)
             moved = jax.vmap(environment.transition, (0, 0, None))(keys[1:], states, policy)
             prior = jnp.where(jax.vmap(environment.space.contains)(states), 0.0, -jnp.inf)
+            lost = diverged(moved)
+            prior = prior if lost is None else jnp.where(lost, -jnp.inf, prior)
             if observation is None:
                 return (moved, prior), prior
             likelihood = jax.vmap(environment.log_likelihood, (None, 0, 0))(observation, states, moved)
@@ -139,8 +141,13 @@ class NeuralBayesianFilter(Filter):
         if observation is None:
             log_evidence = jnp.where(recovered, -jnp.inf, 0.0)
         info = FilterInfo(effective_sample_size(log_weights), log_evidence, attempts, recovered)
-        embedding = self.model.embed(particles, weights, environment.space)
-        return NeuralState(embedding, ParticleBelief(particles, weights), environment.space.context), info
+        embedding = self.model.embed(_padded(particles, weights), weights, environment.space)
+        after = NeuralState(embedding, ParticleBelief(particles, weights), environment.space.context)
+        if diverged(particles) is None:
+            return after, info
+        # If simulator or model left nothing that is finite, the belief stays as it was.
+        sound = jnp.all(jnp.isfinite(embedding))
+        return jax.tree.map(lambda old, new: jnp.where(sound, new, old), state, after), info
 
     def belief(self, state: NeuralState, environment: Environment) -> ModelBelief:
         return ModelBelief(self.model, state.embedding, _in_context(environment.space, state.context))
@@ -151,6 +158,19 @@ class NeuralBayesianFilter(Filter):
 
     def _even(self) -> Float[Array, " n"]:
         return jnp.full(self.num_particles, -math.log(self.num_particles), jnp.float32)
+
+
+def _padded(states: State, log_weights: Float[Array, " n"]) -> State:
+    """The set with the heaviest state in the place of those without weight: zero times NaN would be NaN."""
+    if diverged(states) is None:
+        return states
+    heaviest = jnp.argmax(log_weights)
+
+    def leaf(values: Array) -> Array:
+        none = jnp.reshape(log_weights == -jnp.inf, (-1,) + (1,) * (values.ndim - 1))
+        return jnp.where(none, values[heaviest], values)
+
+    return jax.tree.map(leaf, states)
 
 
 def _in_context(space: StateSpace, context: Float[Array, " c"] | None) -> StateSpace:

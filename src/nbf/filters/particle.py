@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int, Key
 from nbf.beliefs.particles import ParticleBelief, effective_sample_size, normalize
 from nbf.beliefs.resampling import RESAMPLERS
 from nbf.contracts import Environment, Filter, FilterInfo, InputError, Observation, Policy, State
-from nbf.filters.attempts import until_some_weight
+from nbf.filters.attempts import diverged, until_some_weight
 
 
 class ParticleState(eqx.Module):
@@ -73,16 +73,23 @@ class ParticleFilter(Filter):
             keys = jax.random.split(key, self.num_particles + 1)
             parents = self._parents(keys[0], state, attempt)
             states = jax.vmap(environment.transition, in_axes=(0, 0, None))(keys[1:], parents.states, policy)
+            lost, prior = diverged(states), parents.log_weights
+            prior = prior if lost is None else jnp.where(lost, -jnp.inf, prior)
             if observation is None:
-                return (states, parents.log_weights), parents.log_weights
+                return (states, prior), prior
             likelihood = jax.vmap(environment.log_likelihood, in_axes=(None, 0, 0))
-            return (states, parents.log_weights), parents.log_weights + likelihood(observation, parents.states, states)
+            return (states, prior), prior + likelihood(observation, parents.states, states)
 
         (states, prior), log_weights, attempts = until_some_weight(key, self.max_attempts, propose)
         posterior, log_evidence = normalize(log_weights)
         recovered = log_evidence == -jnp.inf
         info = FilterInfo(effective_sample_size(log_weights), log_evidence, attempts, recovered)
-        return ParticleState(states, jnp.where(recovered, prior, posterior)), info
+        lost = diverged(states)
+        if lost is None:
+            return ParticleState(states, jnp.where(recovered, prior, posterior)), info
+        after = ParticleState(states, jnp.where(recovered, normalize(prior)[0], posterior))
+        # If the simulator left nothing that is finite, the set stays as it was.
+        return jax.tree.map(lambda old, new: jnp.where(jnp.all(lost), old, new), state, after), info
 
     def belief(self, state: ParticleState, environment: Environment) -> ParticleBelief:
         return ParticleBelief(state.states, state.log_weights)

@@ -26,7 +26,8 @@ from nbf.contracts import InputError, StateSpace
 from nbf.models.networks import Perceptron
 from nbf.spaces import Tokens
 
-
+LARGEST_LAYER = 2**26
+"""Weights in the largest layer, 256 MB of them: what a config asks for is refused before memory is taken."""
 FEW = 128
 """Up to this many symbols a product with a triangular matrix is a cheaper cumulative sum than XLA's, above all to
 compile, which is done for each place."""
@@ -147,11 +148,11 @@ class Autoregressive(eqx.Module):
     def _one_hot(self, states: Int[Array, "l *n"]) -> Float[Array, "l K *n"]:
         return jax.nn.one_hot(states, self.categories, axis=1)
 
-    def _biases(self, condition: Float[Array, "m *b"]) -> list[Float[Array, "out *b"]]:
+    def _biases(self, condition: Float[Array, "m *b"]) -> list[Float[Array, "_ *b"]]:
         """The biases of each layer."""
         return jnp.split(self.biases(condition), np.cumsum([len(weight) for weight in self.weights])[:-1])
 
-    def _ranks(self) -> list[Int[np.ndarray, " units"]]:
+    def _ranks(self) -> list[Int[np.ndarray, " _"]]:
         return _ranks(self.length, self.categories, tuple(len(weight) for weight in self.weights[:-1]))
 
     def _fitting(self, space: StateSpace) -> Tokens:
@@ -163,13 +164,13 @@ class Autoregressive(eqx.Module):
         return space
 
 
-def _ranks(length: int, categories: int, hidden: tuple[int, ...]) -> list[Int[np.ndarray, " units"]]:
+def _ranks(length: int, categories: int, hidden: tuple[int, ...]) -> list[Int[np.ndarray, " _"]]:
     """The first place whose logits may depend on each input and hidden unit, and the place of each logit; ascending."""
     places = np.repeat(np.arange(length), categories)
     return [places[:-categories] + 1, *(np.sort(np.arange(size) % (length - 1)) + 1 for size in hidden), places]
 
 
-def _masks(ranks: list[Int[np.ndarray, " units"]]) -> list[Bool[np.ndarray, "out in"]]:
+def _masks(ranks: list[Int[np.ndarray, " _"]]) -> list[Bool[np.ndarray, "_ _"]]:
     """Which weights of each layer may be other than zero."""
     return [low <= high[:, None] for low, high in itertools.pairwise(ranks)]
 
@@ -198,6 +199,12 @@ class AutoregressiveConfig:
             raise InputError(
                 f"width must be at least {space.length - 1}, a unit for each place of {space.signature} but the "
                 f"first; got {self.width}."
+            )
+        largest = space.features * (self.width if self.depth else space.features)
+        if largest > LARGEST_LAYER:
+            raise InputError(
+                f"A layer for {space.signature} and width {self.width} would have {largest} weights, more than "
+                f"{LARGEST_LAYER}: use a smaller width or fewer symbols."
             )
         if space.legal is not None:
             _check_legal(space.mask(jnp.zeros(0, jnp.int32)), "as the first symbol")

@@ -17,8 +17,9 @@ from jaxtyping import Array, Float, Key
 from nbf.contracts import BeliefModel, Embedding, InputError, State, StateSpace
 from nbf.models.attention import AttentionConfig
 from nbf.models.autoregressive import AutoregressiveConfig
-from nbf.models.dequantization import DequantizedFlow
+from nbf.models.dequantization import DequantizedFlow, DequantizedFlowConfig
 from nbf.models.enumerated import Enumerated, EnumeratedDecoderConfig
+from nbf.models.flow import CouplingFlowConfig
 from nbf.models.flow_matching import FlowMatchingConfig
 from nbf.models.mixture import MixtureConfig
 from nbf.models.set_encoder import DeepSetsConfig, MeanConfig, MeanEncoder
@@ -171,7 +172,14 @@ class EnumeratedConfig:
 
 AnyEncoder = MeanConfig | DeepSetsConfig | AttentionConfig
 """The configs of the encoders; each builds its encoder from (key, inputs, embedding)."""
-AnyDecoder = EnumeratedDecoderConfig | AutoregressiveConfig | MixtureConfig | FlowMatchingConfig
+AnyDecoder = (
+    EnumeratedDecoderConfig
+    | AutoregressiveConfig
+    | MixtureConfig
+    | FlowMatchingConfig
+    | CouplingFlowConfig
+    | DequantizedFlowConfig
+)
 """The configs of the decoders; each says whether it fits a space, and builds its decoder for one from
 (key, space, size of the condition)."""
 

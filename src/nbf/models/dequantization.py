@@ -178,7 +178,7 @@ class DequantizedFlowConfig:
                 f"The dequantized flow fills the cells of a Lattice; it does not fit {space.signature}. For a Box "
                 "there is the coupling flow."
             )
-        check_coupling(space.dimension, space)
+        check_coupling(space)
         transform_of(self.transform, self.bins)
         check_choice("base", self.base, tuple(BASES))
         check_choice("noise", self.noise, NOISES)

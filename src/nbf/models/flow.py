@@ -21,7 +21,7 @@ from nbf.contracts import InputError, StateSpace
 from nbf.models.coupling import Coupling
 from nbf.models.networks import columns
 from nbf.models.transforms import Transform, transform_of
-from nbf.spaces import Box
+from nbf.spaces import Box, Lattice
 
 EDGE = 1e-6
 """Logits are taken of numbers in [EDGE, 1 - EDGE]; float32 resolves no finer near 1."""
@@ -61,12 +61,13 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
         raise InputError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
 
 
-def check_coupling(dimension: int, space: StateSpace) -> None:
+def check_coupling(space: Box | Lattice) -> None:
     """Raise where a masked coupling has nothing to leave alone."""
-    if dimension < 2:
+    if space.dimension < 2:
+        others = "a mixture or flow matching" if isinstance(space, Box) else "an enumerated decoder"
         raise InputError(
-            f"A masked coupling needs a space of dimension 2 or more; {space.signature} has dimension {dimension}, "
-            "of which every other layer would do nothing: use another decoder, for example an enumerated one."
+            f"space must have 2 dimensions or more for a masked coupling; {space.signature} has dimension "
+            f"{space.dimension}, so that every other layer would do nothing: use {others}."
         )
 
 
@@ -160,7 +161,7 @@ class CouplingFlowConfig:
                 f"The coupling flow is a density over a Box; it does not fit {space.signature}. For a Lattice "
                 "there is the dequantized flow."
             )
-        check_coupling(space.dimension, space)
+        check_coupling(space)
         transform_of(self.transform, self.bins)
         check_choice("base", self.base, tuple(BASES))
         if self.base == "uniform" and not space.bounded:

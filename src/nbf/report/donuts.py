@@ -15,7 +15,7 @@ from nbf.report.tables import Page, cell, layout
 
 COLUMNS = {
     "nll": ("NLL", 3), "entropy": ("entropy", 3), "nll_gap": ("NLL − entropy", 3), "energy_distance": ("energy", 4),
-    "coverage_error": ("coverage error", 3), "training_seconds": ("training (s)", 0),
+    "coverage_gap": ("coverage gap", 3), "training_seconds": ("training (s)", 0),
     "us_sample_16": ("16 samples (µs)", 0), "us_density_64": ("64 densities (µs)", 0),
 }  # fmt: skip
 """Metrics in the order of the table's columns, with their heads and digits."""

@@ -4,6 +4,7 @@ bad day (no observation, an impossible one) go on and say so."""
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -32,13 +33,13 @@ def check_filter(
     subject = _Subject(filter, environment, policy, prng.stream(0, "check_filter") if key is None else key)
     checks = Checks(type(filter).__name__)
     checks.run("rolls out", subject.rolls_out)
-    checks.need_all()
+    checks.need()
     checks.run("jit", subject.traces)
     checks.run("vmap", subject.batches)
-    checks.need_all()
+    checks.need()
     checks.run("scan", subject.scans)
     checks.run("step", subject.steps)
-    checks.need_all()
+    checks.need()
     checks.run("belief", subject.believes)
     checks.run("missing observation", subject.misses)
     checks.run("zero likelihood", subject.recovers)
@@ -144,12 +145,15 @@ def _samples(
 
 def _with_zero_likelihood(environment: Environment) -> Environment:
     """The same environment, except that it thinks every observation impossible."""
-    kind = type(environment)
-    hopeless = type(f"Hopeless{kind.__name__}", (kind,), {"log_likelihood": _impossible})
-    made = object.__new__(hopeless)
+    made = object.__new__(_hopeless(type(environment)))
     for field in dataclasses.fields(environment):
         object.__setattr__(made, field.name, getattr(environment, field.name))
     return made
+
+
+@functools.cache
+def _hopeless(kind: type[Environment]) -> type[Environment]:
+    return type(f"Hopeless{kind.__name__}", (kind,), {"log_likelihood": _impossible})
 
 
 def _impossible(self: Environment, observation: Observation, state: State, next_state: State) -> Float[Array, ""]:

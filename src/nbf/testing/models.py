@@ -33,14 +33,14 @@ def check_model(model: BeliefModel, where: Environment | StateSpace, *, key: Key
     subject = _Subject(model, where, prng.stream(0, "check_model") if key is None else key)
     checks = Checks(type(model).__name__)
     checks.run("space", subject.fits)
-    checks.need_all()
+    checks.need()
     checks.run("embed", subject.embeds)
-    checks.need_all()
+    checks.need()
     for name in ("order", "size", "padding", "scale of the weights", "prepared"):
         checks.run(f"embed: {name}", subject.invariant, name)
     checks.run("vmap", subject.batches)
     checks.run("samples are states", subject.samples)
-    checks.need_all()
+    checks.need("samples are states")
     checks.run("log_prob is a number", subject.probabilities)
     if subject.listed is not None:
         checks.run("probabilities sum to one", subject.normalised)
@@ -83,7 +83,7 @@ class _Subject:
         batch, keys = jnp.stack([embedding, embedding]), jax.random.split(self.key)
         sample = jax.vmap(lambda key, embedding: self.model.sample(key, embedding, SET, self.space))
         states = jax.eval_shape(sample, keys, batch)
-        found = jax.eval_shape(jax.vmap(lambda *pair: self.model.log_prob(*pair, self.space)), batch, states)
+        found = jax.eval_shape(jax.vmap(self.model.log_prob, (0, 0, None)), batch, states, self.space)
         if found.shape != (2, SET):
             raise Failure("log_prob of a batch of sets", expected=(2, SET), found=found.shape)
 
@@ -192,8 +192,8 @@ def _samples(
 ) -> tuple[State, Array, Array, Array]:
     """Samples, their log probabilities, whether the model's own space has them, and whether they are legal."""
     states = model.sample(key, embedding, DRAWS, space)
-    contains = (jax.vmap(each.contains)(states) for each in (model.space, space))
-    return states, model.log_prob(embedding, states, space), *contains
+    inside, legal = jax.vmap(model.space.contains)(states), jax.vmap(space.contains)(states)
+    return states, model.log_prob(embedding, states, space), inside, legal
 
 
 @eqx.filter_jit

@@ -92,9 +92,11 @@ class Checks:
         else:
             self.done.append(Check(name, True, detail or ""))
 
-    def need_all(self) -> None:
-        """What follows cannot be run if something failed so far."""
-        self._stopped = self._stopped or any(check.passed is False for check in self.done)
+    def need(self, *names: str) -> None:
+        """What follows cannot be run if one of these checks failed; without names, if any did."""
+        self._stopped = self._stopped or any(
+            check.passed is False and (not names or check.name in names) for check in self.done
+        )
 
     def report(self) -> Report:
         return Report(self.subject, tuple(self.done))

@@ -23,7 +23,7 @@ FREEDOM = 5.0
 
 def margin(variance: Float[np.ndarray, "*any"] | float, n: int) -> Float[np.ndarray, "*any"]:
     """How far the mean of n draws may lie off; the second term is for outcomes that are hardly expected at all."""
-    return DEVIATIONS * np.sqrt(np.asarray(variance) / n + 1.0 / n**2)
+    return np.asarray(DEVIATIONS * np.sqrt(np.asarray(variance) / n + 1.0 / n**2))
 
 
 def worst_frequency(
@@ -49,12 +49,12 @@ class Reference:
     real numbers. A row that comes again and again stands for itself."""
 
     def __init__(self, rows: Float[np.ndarray, "n columns"], real: Shaped[np.ndarray, " columns"]):
-        self.rows, self.real = rows, real.astype(bool)
+        self.rows, self.real = rows, np.asarray(real, bool)
         values, counts = np.unique(rows, axis=0, return_counts=True)
-        common = values[counts >= ATOM] if np.any(self.real) else values
-        self.atoms = common
-        self.is_atom = _equal(rows, common).any(axis=1)
-        spread = rows[~self.is_atom][:, self.real].std(axis=0) if not np.all(self.is_atom) else np.ones(self.real.sum())
+        self.atoms: np.ndarray = values[counts >= ATOM]
+        self.is_atom = np.asarray(_equal(rows, self.atoms).any(axis=1))
+        smooth = rows[~self.is_atom][:, self.real]
+        spread = smooth.std(axis=0) if len(smooth) else np.ones(self.real.sum())
         shrink = len(rows) ** (-1.0 / (4.0 + self.real.sum()))
         self.scale = np.maximum(spread, 1e-6) * shrink
 

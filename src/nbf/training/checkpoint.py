@@ -29,7 +29,9 @@ from nbf.contracts import InputError
 
 FORMAT_VERSION = 1
 LARGEST_SIZE = 10_000
-"""No size, width, depth or count in a config may exceed this: a hostile file must not cost memory."""
+"""No size, width or count in a config may exceed this: a hostile file must not cost memory."""
+LARGEST_DEPTH = 100
+"""No depth may exceed this: each layer is traced by itself, and a hostile file must not cost minutes."""
 
 
 def named_leaves(tree: PyTree) -> dict[str, np.ndarray]:
@@ -151,7 +153,11 @@ def _built(kind: Any, values: Any) -> Any:
     known = get_type_hints(kind)
     if not isinstance(values, dict) or set(values) != set(known):
         raise ValueError(f"expected the fields {', '.join(sorted(known))}")
-    return kind(**{name: _typed(known[name], value) for name, value in values.items()})
+    built = {name: _typed(known[name], value) for name, value in values.items()}
+    for name, value in built.items():
+        if name.endswith("depth") and value > LARGEST_DEPTH:
+            raise ValueError(f"a {name} of {value} is beyond {LARGEST_DEPTH}")
+    return kind(**built)
 
 
 def _typed(annotation: Any, value: Any) -> Any:

@@ -44,6 +44,10 @@ SMALLEST_SET = 4
 CONCENTRATIONS = (0.2, 10.0)
 """Of the random weights of a set: at the first its effective size is about a sixth of its size, at the second nearly
 all of it."""
+CHECK_EVERY = 1000
+"""Steps between two looks at the held-out beliefs."""
+HELD_OUT = 128
+"""Beliefs that are held out for them."""
 ADDED_LATER = {"added later": True}
 """Marks a field of a config that runs of earlier versions do not know: see `described`."""
 
@@ -65,7 +69,13 @@ class FitConfig:
     """Train with random set sizes and random weights, as a filter's few effective particles have them; else the
     whole half is embedded, evenly weighted, as in the paper."""
 
+    patience: int = field(default=0, metadata=ADDED_LATER)
+    """Stop early when this many looks at held-out beliefs, one every 1000 steps, were no better than the best before
+    them; 0 never stops early, as in the paper."""
+
     def __post_init__(self) -> None:
+        if self.patience < 0:
+            raise InputError(f"patience must be 0 or more; got {self.patience}.")
         if self.optimizer not in OPTIMIZERS:
             raise InputError(f"There is no optimizer {self.optimizer!r}; choose from {', '.join(OPTIMIZERS)}.")
         if self.steps < 1 or self.batch < 1 or self.samples < 2 or not self.learning_rate > 0:
@@ -94,6 +104,8 @@ class Fitted:
     """Mean loss, in nats per sample, over each `CHUNK` steps."""
     seconds: float
     """Time spent training, over all sessions of the run, compilation included."""
+    held_out: Float[np.ndarray, " looks"]
+    """Loss on held-out beliefs, every `CHECK_EVERY` steps; empty without `patience`."""
 
 
 class TrainingStopped(KeyboardInterrupt):
@@ -187,24 +199,40 @@ def fit(
     elif path is not None:
         run.save(path, config, key)  # an unwritable folder is an error now, not in half an hour
     chunk = training_chunk(source, static, config)
+    look = held_out_loss(source, static, config, key)
     with Progress(title, config.steps, run.done * CHUNK, enabled=progress) as bar, _stop_requested() as stopped:
         saved = last = time.monotonic()
-        while run.done < chunks and not stopped.is_set():
+        while run.done < chunks and not stopped.is_set() and not run.stalled(config.patience):
             run.parameters, run.state, loss = chunk(run.parameters, run.state, key, jnp.asarray(run.done * CHUNK))
             run.losses.append(float(loss))
             now = time.monotonic()
             run.seconds, last = run.seconds + now - last, now
             if not np.isfinite(run.losses[-1]):
                 raise FloatingPointError(_diverged(run.done * CHUNK, run.losses[-1], config))
+            if config.patience and run.done * CHUNK % CHECK_EVERY == 0:
+                run.held_out.append(float(look(run.parameters)))
             bar.update(min(run.done * CHUNK, config.steps), float(np.mean(run.losses[-50:])))
             if path is not None and now - saved > SAVE_EVERY:
                 run.save(path, config, key)
                 saved = time.monotonic()
         if path is not None:
             run.save(path, config, key)
-    if run.done < chunks:
+    if run.done < chunks and not run.stalled(config.patience):
         raise TrainingStopped(f"stopped at step {run.done * CHUNK} of {config.steps}")
-    return Fitted(eqx.combine(run.parameters, static), np.asarray(run.losses, np.float32), run.seconds)
+    losses, held_out = np.asarray(run.losses, np.float32), np.asarray(run.held_out, np.float32)
+    return Fitted(eqx.combine(run.parameters, static), losses, run.seconds, held_out)
+
+
+def held_out_loss(source: BeliefSource, static: PyTree, config: FitConfig, key: Key[Array, ""]) -> Callable:
+    """The loss of parameters on beliefs that are drawn once and never trained on, as a compiled function."""
+    data_key, loss_key = jax.random.split(jax.random.fold_in(key, -1))
+
+    @jax.jit
+    def loss(parameters: PyTree) -> Float[Array, ""]:
+        states, space = jax.vmap(lambda key: source.sample(key, config.samples))(jax.random.split(data_key, HELD_OUT))
+        return batch_loss(eqx.combine(parameters, static), loss_key, states, space, random_sets=config.random_sets)
+
+    return loss
 
 
 def _diverged(step: int, loss: float | str, config: FitConfig) -> str:
@@ -220,7 +248,14 @@ class _Run:
     def __init__(self, parameters: PyTree, state: PyTree):
         self.parameters, self.state = parameters, state
         self.losses: list[float] = []
+        self.held_out: list[float] = []
         self.seconds = 0.0
+
+    def stalled(self, patience: int) -> bool:
+        """Whether the last looks at the held-out beliefs, as many as `patience`, bettered none before them."""
+        if patience == 0 or len(self.held_out) <= patience:
+            return False
+        return min(self.held_out[-patience:]) >= min(self.held_out[:-patience])
 
     @property
     def done(self) -> int:
@@ -232,7 +267,12 @@ class _Run:
         leaves = checkpoint.named_leaves((self.parameters, self.state))
         if not all(np.isfinite(leaf).all() for leaf in leaves.values()):
             raise FloatingPointError(_diverged(self.done * CHUNK, "finite, but not its parameters,", config))
-        checkpoint.write_file(path, {**leaves, "losses": np.asarray(self.losses)}, metadata)
+        more = {"losses": np.asarray(self.losses)} | self._looks()
+        checkpoint.write_file(path, {**leaves, **more}, metadata)
+
+    def _looks(self) -> dict[str, np.ndarray]:
+        """Only where there are any: a run without `patience` keeps the file that it always had."""
+        return {"held_out": np.asarray(self.held_out)} if self.held_out else {}
 
     def load(self, path: Path, config: FitConfig, key: Key[Array, ""]) -> None:
         metadata, _ = checkpoint.read_file(path)
@@ -244,11 +284,16 @@ class _Run:
                 )
         try:
             chunks, self.seconds = int(metadata["chunks"]), float(metadata["seconds"])
+            if not 0.0 <= self.seconds < math.inf:
+                raise ValueError(f"it took {self.seconds} seconds")
         except (KeyError, ValueError) as error:
             raise InputError(f"{path} is a damaged run ({error}). Remove it to start anew.") from error
-        _, leaves = checkpoint.read_file(path, (self.parameters, self.state), losses=(chunks,))
-        self.losses = leaves.pop("losses").tolist()
-        if not np.isfinite(self.losses).all():
+        looks = chunks * CHUNK // CHECK_EVERY if config.patience else 0
+        more = {"losses": (chunks,)} | ({"held_out": (looks,)} if looks else {})
+        _, leaves = checkpoint.read_file(path, (self.parameters, self.state), **more)
+        numbers = {name: leaves.pop(name) for name in more}
+        self.losses, self.held_out = numbers["losses"].tolist(), numbers["held_out"].tolist() if looks else []
+        if not all(values.dtype == np.float64 and np.isfinite(values).all() for values in numbers.values()):
             raise InputError(f"{path} is a damaged run: it holds a loss that is not finite. Remove it to start anew.")
         self.parameters, self.state = checkpoint.fill((self.parameters, self.state), leaves, path)
 

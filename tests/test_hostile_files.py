@@ -1,0 +1,375 @@
+"""Files from someone else: a checkpoint, a training run or a record is refused in words or sound, and never run."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+import sys
+import tracemalloc
+from pathlib import Path
+
+import jax
+import jaxtyping
+import numpy as np
+import optax
+import pytest
+from constructors import CONFIGS, with_random_parameters
+from mutations import CANARY, damaged_bytes, damaged_checkpoint, damaged_value, joined, parts
+from tolerances import SEED
+
+import nbf.models.belief_model as models
+from nbf.contracts import InputError
+from nbf.evaluation.records import Record, RecordError, Run, add, completed, read_records, read_runs, write_records
+from nbf.models.attention import AttentionConfig
+from nbf.models.autoregressive import AutoregressiveConfig
+from nbf.models.mixture import MixtureConfig
+from nbf.models.set_encoder import DeepSetsConfig, MeanConfig
+from nbf.training import checkpoint
+from nbf.training import fit as training
+
+SMALL = {"width": 4, "depth": 1}
+SEQUENCES = models.ModelConfig(
+    models.TokensConfig(2, 3), AutoregressiveConfig(**SMALL), DeepSetsConfig(**SMALL, after_width=4, after_depth=1), 3
+)
+CHECKPOINTS = {
+    **{name: build((2, 3)) for name, build in CONFIGS.items()},
+    "nested, of a box": models.ModelConfig(
+        models.BoxConfig((-1.0, 0.0), (1.0, 2.0)), MixtureConfig(2, **SMALL), AttentionConfig(4, 1, 2, 2), 3, context=2
+    ),
+    "nested, of sequences": SEQUENCES,
+}
+FORBIDDEN = ("os.system", "os.exec", "os.posix_spawn", "os.fork", "subprocess.Popen", "pickle.find_class",
+             "marshal.loads", "socket.connect", "ctypes.dlopen", "os.remove")  # fmt: skip
+MEGABYTE = 2**20
+
+seen: list[str] | None = None
+"""What the interpreter was asked to do while a file is read; None at other times."""
+
+
+def listen(event: str, arguments: tuple) -> None:
+    # Annotations of our own classes are compiled; what a file says must never be.
+    if seen is not None and (event in FORBIDDEN or (event == "compile" and CANARY in str(arguments[0]))):
+        seen.append(event)
+
+
+sys.addaudithook(listen)
+
+
+class Watched:
+    """Raises if code is run, or made of what a file says, while the file is read."""
+
+    def __enter__(self):
+        global seen
+        seen = []
+
+    def __exit__(self, *_):
+        global seen
+        events, seen = seen, None
+        assert not events, f"reading a file led to {events}"
+        assert not Path(CANARY).exists()
+
+
+@pytest.fixture(autouse=True)
+def unchecked(tmp_path, monkeypatch):
+    """As a user has it: without the type checks of the tests, which would find wrong types of their own."""
+    monkeypatch.chdir(tmp_path)  # where the canary would appear
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@functools.cache
+def model_of(name):
+    return with_random_parameters(CHECKPOINTS[name].build, jax.random.key(7))
+
+
+def outcome(path):
+    """Whether a checkpoint was read, after a look at what came out of it; else it was refused in words."""
+    try:
+        with Watched():
+            model, config, _ = checkpoint.load_model(path, models.MODELS)
+    except InputError as error:
+        assert 20 < len(str(error)) < 1000
+        return False
+    assert type(config) in models.MODELS.values()
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(model))
+    return True
+
+
+def mutate_checkpoints(name, path, count):
+    """How many of `count` damaged files were read all the same."""
+    checkpoint.save_model(path, model_of(name), CHECKPOINTS[name], note="grüße")
+    whole = path.read_bytes()
+    assert outcome(path)
+    rng = np.random.default_rng([SEED, len(name)])
+    read = 0
+    for _ in range(count):
+        path.write_bytes(damaged_checkpoint(rng, whole))
+        read += outcome(path)
+    print(f"{name}: {count} damaged checkpoints, {count - read} refused, {read} read and sound")
+    assert 0 < read < count / 2, "the damage is too small or too large to tell anything"
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_a_damaged_checkpoint_is_refused_or_sound(name, tmp_path):
+    mutate_checkpoints(name, tmp_path / "m", 75)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_ten_thousand_damaged_checkpoints_are_refused_or_sound(name, tmp_path):
+    """2500 of each of four kinds."""
+    mutate_checkpoints(name, tmp_path / "m", 2500)
+
+
+# Sizes
+
+
+def reconfigured(path, config):
+    """The same file, which says that it holds a model of another config."""
+    header, numbers = parts(path.read_bytes())
+    header["__metadata__"]["config"] = json.dumps(config)
+    path.write_bytes(joined(header, numbers))
+
+
+def plain(**changes):
+    return {**checkpoint._plain(SEQUENCES), **changes}
+
+
+MOST = checkpoint.LARGEST_SIZE
+HUGE = {
+    "widths": plain(encoder={"kind": "MeanConfig", "width": MOST, "depth": checkpoint.LARGEST_DEPTH}),
+    "depths": plain(encoder={"kind": "MeanConfig", "width": 4, "depth": MOST}),
+    "decoder": plain(decoder={"kind": "AutoregressiveConfig", "width": MOST, "depth": checkpoint.LARGEST_DEPTH}),
+    "sequences": plain(
+        space={"kind": "TokensConfig", "length": MOST, "categories": MOST},
+        decoder={"kind": "AutoregressiveConfig", "width": MOST, "depth": 1},
+    ),
+    "linear": plain(
+        space={"kind": "TokensConfig", "length": MOST, "categories": 1},
+        decoder={"kind": "AutoregressiveConfig", "width": 1, "depth": 0},
+    ),
+    "mixture": plain(
+        space={"kind": "BoxConfig", "low": [0.0] * 16, "high": [1.0] * 16, "bounded": True},
+        decoder={"kind": "MixtureConfig", "components": MOST, "width": MOST, "depth": 3},
+    ),
+    "lattice": plain(
+        space={"kind": "LatticeConfig", "shape": [MOST] * 16},
+        decoder={"kind": "EnumeratedDecoderConfig", "width": MOST, "depth": 3},
+    ),
+    "attention": plain(
+        encoder={"kind": "AttentionConfig", "width": MOST, "depth": 3, "heads": MOST, "queries": MOST}
+    ),
+    "embedding": plain(embedding=MOST, context=MOST),
+}
+
+
+@pytest.mark.parametrize("config", HUGE.values(), ids=HUGE.keys())
+def test_a_config_of_huge_sizes_takes_no_memory(config, tmp_path):
+    """Layers of 10 000 x 10 000 would be 400 MB each: the file has to hold them before anything is made for them."""
+    path = tmp_path / "m"
+    checkpoint.save_model(path, model_of("nested, of sequences"), SEQUENCES)
+    reconfigured(path, config)
+    tracemalloc.start()
+    try:
+        assert not outcome(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 256 * MEGABYTE, f"{peak / MEGABYTE:.0f} MB"
+
+
+def test_layers_of_huge_flows_take_no_memory(tmp_path):
+    """All layers are one stacked leaf, so that abstract shapes are quick: 10 000 layers of 10 000 x 10 000."""
+    path = tmp_path / "m"
+    checkpoint.save_model(path, model_of("dequantized flow"), CHECKPOINTS["dequantized flow"])
+    config = {**checkpoint._plain(CHECKPOINTS["dequantized flow"]), "flow_layers": MOST, "flow_width": MOST}
+    reconfigured(path, config)
+    before = resident()
+    assert not outcome(path)
+    assert resident() - before < 256 * MEGABYTE
+
+
+def resident():
+    """The most memory that this process has ever held."""
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def test_a_header_that_claims_more_than_the_file_holds_is_refused(tmp_path):
+    """Tensors of a petabyte, offsets beyond the end, offsets that overlap."""
+    path = tmp_path / "m"
+    checkpoint.save_model(path, model_of("enumerated"), CHECKPOINTS["enumerated"])
+    whole = path.read_bytes()
+    name = ".encoder.network.weights[0]"
+    for entry in ({"shape": [2**25, 2**25]}, {"shape": [2**63, 2]}, {"data_offsets": [0, 2**50]},
+                  {"data_offsets": [0, 0]}, {"data_offsets": [-4, 4]}, {"dtype": "F64"}):  # fmt: skip
+        header, numbers = parts(whole)
+        header[name] |= entry
+        path.write_bytes(joined(header, numbers))
+        assert not outcome(path)
+
+
+# Runs in progress
+
+
+FIT = training.FitConfig(steps=100, batch=4, samples=8, optimizer="adam")
+
+
+def fresh_run():
+    parameters = model_of("enumerated")
+    return training._Run(parameters, optax.adam(FIT.learning_rate).init(parameters))
+
+
+def mutate_runs(path, count):
+    run, key = fresh_run(), jax.random.key(0)
+    run.losses = [1.5, 1.25, 1.0]
+    run.save(path, FIT, key)
+    whole = path.read_bytes()
+    rng = np.random.default_rng(SEED)
+    read = 0
+    for _ in range(count):
+        path.write_bytes(damaged_checkpoint(rng, whole))
+        try:
+            with Watched():
+                run = fresh_run()
+                run.load(path, FIT, key)
+        except InputError:
+            continue
+        read += 1
+        assert 0 <= run.seconds < np.inf
+        assert run.done == len(run.losses)
+        assert all(type(loss) is float and np.isfinite(loss) for loss in run.losses)
+        assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves((run.parameters, run.state)))
+    print(f"training runs: {count} damaged, {count - read} refused, {read} read and sound")
+    assert 0 < read < count
+
+
+def test_a_damaged_training_run_is_refused_or_sound(tmp_path):
+    mutate_runs(tmp_path / "run", 150)
+
+
+@pytest.mark.slow
+def test_thousands_of_damaged_training_runs_are_refused_or_sound(tmp_path):
+    mutate_runs(tmp_path / "run", 5000)
+
+
+@pytest.mark.parametrize("change", [{"seconds": "nan"}, {"seconds": "-1"}, {"seconds": "inf"}], ids=str)
+def test_a_run_that_took_no_time_that_can_be_is_refused(change, tmp_path):
+    path, key = tmp_path / "run", jax.random.key(0)
+    fresh_run().save(path, FIT, key)
+    header, numbers = parts(path.read_bytes())
+    header["__metadata__"] |= change
+    path.write_bytes(joined(header, numbers))
+    with pytest.raises(InputError, match="damaged run"):
+        fresh_run().load(path, FIT, key)
+
+
+# Records
+
+
+EXAMPLE = Record("gridworld", "8-2D-random", "nbf", "faithful", 16, 16, 0, 3, "js", 0.125, 0.01, 500)
+RECORDS = [dataclasses.replace(EXAMPLE, seed=seed, step=step) for seed in range(2) for step in (0, 1, "all")]
+RUN = Run("8-2D-random/faithful/0", 0, "nbf reproduce", 12.5, {"steps": 100, "more": {"list": [1, 2.5, None]}})
+
+
+def damaged_records(rng, name, whole):
+    if name == "runs.json" and rng.random() < 0.7:
+        return json.dumps(damaged_value(rng, json.loads(whole))).encode()
+    if name == "records.csv" and rng.random() < 0.5:
+        rows = [line.split(",") for line in whole.decode().splitlines()]
+        row = rows[rng.integers(len(rows))]
+        row[rng.integers(len(row))] = str(damaged_value(rng, ["x"]))
+        return "".join(",".join(row) + "\n" for row in rows).encode(errors="replace")
+    return damaged_bytes(rng, whole)
+
+
+def mutate_records(folder, count):
+    """What is read can be used: written again, merged with more, and asked whether a run is complete."""
+    add(folder, RECORDS, RUN)
+    whole = {name: (folder / name).read_bytes() for name in ("records.csv", "runs.json")}
+    rng = np.random.default_rng(SEED)
+    refused = dict.fromkeys(whole, 0)
+    for turn in range(count):
+        for name, content in whole.items():
+            (folder / name).write_bytes(content)
+        name = ("records.csv", "runs.json")[turn % 2]
+        (folder / name).write_bytes(damaged_records(rng, name, whole[name]))
+        try:
+            with Watched():
+                records, runs = read_records(folder), read_runs(folder)
+        except RecordError as error:
+            assert 20 < len(str(error)) < 3000
+            refused[name] += 1
+            continue
+        write_records(folder / "again.csv", records)
+        assert sorted(map(str, read_records(folder / "again.csv"))) == sorted(map(str, records))
+        assert all(isinstance(completed(folder, run.key), bool) for run in runs)
+        if turn % 10 < 2:
+            add(folder, RECORDS[:1], dataclasses.replace(RUN, key="another"))
+            assert completed(folder, "another")
+    for name, number in refused.items():
+        print(f"{name}: {count // 2} damaged, {number} refused, {count // 2 - number} read and sound")
+        assert 0 < number < count // 2
+
+
+def test_damaged_records_are_refused_or_sound(tmp_path):
+    mutate_records(tmp_path, 600)
+
+
+@pytest.mark.slow
+def test_ten_thousand_damaged_records_are_refused_or_sound(tmp_path):
+    mutate_records(tmp_path, 10_000)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["[" * 100_000, "1" * 5000, "[" + "1" * 5000 + "]", "NaN", "[NaN]", "null", '{"a": 1}', "[[]]", '["text"]',
+     '[{"key": "k"}]', "[{}]", "\ufeff[]"],
+    ids=lambda content: content[:12],
+)  # fmt: skip
+def test_runs_that_are_none_are_refused(content, tmp_path):
+    add(tmp_path, RECORDS, RUN)
+    (tmp_path / "runs.json").write_text(content)
+    with pytest.raises(RecordError, match=r"runs\.json is not a list of runs"):
+        read_runs(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"seed": "0"}, {"seed": True}, {"made": [["a"]]}, {"made": "text"}, {"made": [1]}, {"key": 1}, {"seconds": "1"},
+     {"seconds": float("nan")}, {"seconds": 10**400}, {"config": []}, {"versions": None}, {"more": 1},
+     {"config": {"x": float("inf")}}],
+    ids=str,
+)  # fmt: skip
+def test_a_run_of_wrong_kinds_is_refused(change, tmp_path):
+    add(tmp_path, RECORDS, RUN)
+    (entry,) = json.loads((tmp_path / "runs.json").read_text())
+    (tmp_path / "runs.json").write_text(json.dumps([{**entry, **change}]))
+    with pytest.raises(RecordError):
+        read_runs(tmp_path)
+
+
+def test_a_folder_where_a_file_should_be_is_refused(tmp_path):
+    os.makedirs(tmp_path / "records.csv")
+    os.makedirs(tmp_path / "runs.json")
+    for read in (read_records, read_runs):
+        with pytest.raises(RecordError, match="cannot be read"):
+            read(tmp_path)
+    with pytest.raises(InputError):
+        checkpoint.load_model(tmp_path / "records.csv", models.MODELS)
+
+
+def test_configs_with_defaults_of_their_own_survive_a_round_trip(tmp_path):
+    """What the mutations start from is what a user's file is: nested configs come back as they were."""
+    for name, config in CHECKPOINTS.items():
+        path = tmp_path / "m"
+        checkpoint.save_model(path, model_of(name), config)
+        _, loaded, _ = checkpoint.load_model(path, models.MODELS)
+        assert loaded == config
+    assert isinstance(SEQUENCES.encoder, DeepSetsConfig)
+    assert not isinstance(SEQUENCES.encoder, MeanConfig)
