@@ -22,13 +22,14 @@ from nbf.models.dequantization import DequantizedFlowConfig
 from nbf.spaces import Box, Lattice
 
 SPACE = Lattice((3, 4))
-SMALL = {"layers": 3, "width": 8, "depth": 1, "noise_width": 8, "noise_depth": 1, "bins": 4, "quadrature": 24}
+SMALL = {"layers": 2, "width": 8, "depth": 1, "noise_width": 8, "noise_depth": 1, "bins": 4, "quadrature": 24}
 KINDS = {
     "goofspiel": DequantizedFlowConfig("nlsq", "normal", "coupling", **SMALL),
     "spline, uniform noise": DequantizedFlowConfig("spline", "uniform", "uniform", **SMALL),
     "affine, normal": DequantizedFlowConfig("affine", "normal", "mlp", **SMALL),
 }
 each_kind = pytest.mark.parametrize("name", KINDS)
+ROWS = 2000
 CONDITION = jnp.asarray([0.5, -1.0, 2.0])
 QUADRATURE = 3e-3
 """What a Gauss-Legendre rule loses at the box's edges, where a flow's density may be steep."""
@@ -36,7 +37,7 @@ QUADRATURE = 3e-3
 
 @functools.cache
 def decoder_of(name):
-    return with_random_parameters(lambda key: KINDS[name].build(key, SPACE, EMBEDDING), jax.random.key(2), scale=0.3)
+    return with_random_parameters(lambda key: KINDS[name].build(key, SPACE, EMBEDDING), jax.random.key(2), scale=0.2)
 
 
 @functools.cache
@@ -69,47 +70,42 @@ def test_samples_have_the_probabilities_it_says(name, key):
     assert_frequencies(counts, probs / probs.sum(), detects=0.03)
 
 
+@functools.cache
+def tables(name, samples):
+    return np.asarray(estimates(decoder_of(name), jax.random.split(jax.random.key(9), ROWS), samples), np.float64)
+
+
 @each_kind
-def test_estimates_rise_with_samples_from_the_bound_to_the_log_probability(name, key):
-    """In the mean: the bound, which is the estimate of one sample, then 4, then 32, then quadrature."""
-    rows = 500
-    tables = [
-        np.asarray(estimates(decoder_of(name), jax.random.split(key, rows), samples), np.float64)
-        for samples in (1, 4, 32)
-    ]
-    assert tables[0].shape == (rows, SPACE.size)
-    means = [table.mean(axis=0) for table in tables] + [log_probs(name)]
-    errors = [monte_carlo(table.std(axis=0), rows, k=5) for table in tables] + [np.full(SPACE.size, QUADRATURE)]
+def test_estimates_rise_with_samples_from_the_bound_to_the_log_probability(name):
+    """In the mean: the bound, which is the estimate of one sample, then of 16, then quadrature."""
+    one, many = (tables(name, samples) for samples in (1, 16))
+    assert one.shape == (ROWS, SPACE.size)
+    means = [one.mean(axis=0), many.mean(axis=0), log_probs(name)]
+    errors = [monte_carlo(table.std(axis=0), ROWS, k=5) for table in (one, many)] + [np.full(SPACE.size, QUADRATURE)]
     for lower, higher, low_error, high_error in zip(means[:-1], means[1:], errors[:-1], errors[1:], strict=True):
         np.testing.assert_array_less(lower, higher + low_error + high_error)
-        # Over all cells the rise is seen, not only not contradicted.
-        assert lower.mean() < higher.mean()
+    # Over all cells the rise is seen, not only not contradicted.
+    assert means[0].mean() < means[1].mean() - 1e-3
 
 
 @each_kind
-def test_estimates_of_many_samples_are_the_log_probability(name, key):
+def test_weights_of_the_noise_average_to_the_probability(name):
     """E_q[p(x + u) / q(u | x)] = P(x), whatever the noise q is."""
-    truth = log_probs(name)
-    weights = np.exp(np.asarray(estimates(decoder_of(name), jax.random.split(key, 4000), 1), np.float64) - truth)
+    weights = np.exp(tables(name, 1) - log_probs(name))
     error = np.abs(weights.mean(axis=0) - 1.0)
-    np.testing.assert_array_less(error, monte_carlo(weights.std(axis=0), 4000, k=5) + QUADRATURE)
-    many = np.asarray(estimates(decoder_of(name), jax.random.split(key, 1), 4000), np.float64)[0]
-    np.testing.assert_allclose(many, np.log(weights.mean(axis=0)) + truth, rtol=0,
-                               atol=np.max(monte_carlo(weights.std(axis=0), 4000, k=8)) + QUADRATURE)  # fmt: skip
+    np.testing.assert_array_less(error, monte_carlo(weights.std(axis=0), ROWS, k=5) + QUADRATURE)
 
 
-@each_kind
-def test_the_objective_is_the_bound_of_every_belief(name, key):
+def test_the_objective_is_the_bound_of_every_belief(key):
     """Its mean over the noise, for a batch of beliefs, is the mean of the estimate of one sample."""
-    decoder, draws = decoder_of(name), 2000
-    conditions = jnp.stack([CONDITION, -CONDITION])
+    decoder = decoder_of("goofspiel")
+    conditions = jnp.stack([-CONDITION, CONDITION])
     states = jnp.stack([jnp.asarray(SPACE.points())] * 2)
     run = eqx.filter_jit(lambda keys: jax.vmap(lambda key: decoder.objective(key, conditions, states, SPACE))(keys))
-    values = np.asarray(run(jax.random.split(key, draws)), np.float64)
-    assert values.shape == (draws, 2, SPACE.size)
-    single = np.asarray(estimates(decoder, jax.random.split(jax.random.fold_in(key, 1), draws), 1), np.float64)
-    slack = monte_carlo(np.hypot(values[:, 0].std(axis=0), single.std(axis=0)), draws, k=5)
-    np.testing.assert_array_less(np.abs(values[:, 0].mean(axis=0) - single.mean(axis=0)), slack)
+    values, single = np.asarray(run(jax.random.split(key, ROWS)), np.float64), tables("goofspiel", 1)
+    assert values.shape == (ROWS, 2, SPACE.size)
+    slack = monte_carlo(np.hypot(values[:, 1].std(axis=0), single.std(axis=0)), ROWS, k=5)
+    np.testing.assert_array_less(np.abs(values[:, 1].mean(axis=0) - single.mean(axis=0)), slack)
 
 
 @each_kind
@@ -165,5 +161,5 @@ def test_what_does_not_fit_is_refused(config, space, message):
 
 
 def test_an_estimate_of_no_samples_is_refused(key):
-    with pytest.raises(InputError, match="samples.*0"):
+    with pytest.raises(InputError, match=r"samples.*0"):
         decoder_of("goofspiel").log_prob_estimate(key, CONDITION, jnp.asarray(SPACE.points()), SPACE, 0)

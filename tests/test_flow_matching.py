@@ -279,21 +279,26 @@ def test_training_approaches_the_entropy(coupling, key):
     assert np.abs(after) < near
 
 
-@each_coupling
-def test_gradients_are_finite(coupling, key):
-    decoder = decoder_of(replace(FIXED, coupling=coupling, steps=3))
-    conditions, states = jax.random.normal(key, (2, CONDITION)), some_states(key, 8).reshape(2, 4, 2)
-
-    @eqx.filter_jit
-    @eqx.filter_grad
-    def gradient(inputs):
-        decoder, conditions, states = inputs
-        objective = decoder.objective(key, conditions, states, SPACE)
-        return jnp.sum(objective) + jnp.sum(decoder.log_prob(conditions[0], states[0], SPACE))
-
-    for leaf in jax.tree.leaves(gradient((decoder, conditions, states))):
+def assert_finite_gradients(function, inputs):
+    for leaf in jax.tree.leaves(eqx.filter_jit(eqx.filter_grad(function))(inputs)):
         assert np.all(np.isfinite(leaf))
         assert np.any(leaf != 0)
+
+
+@each_coupling
+def test_gradients_of_the_objective_are_finite(coupling, key):
+    decoder = decoder_of(replace(FIXED, coupling=coupling, depth=1))
+    conditions, states = jax.random.normal(key, (2, CONDITION)), some_states(key, 8).reshape(2, 4, 2)
+    assert_finite_gradients(
+        lambda inputs: jnp.sum(inputs[0].objective(key, *inputs[1:], SPACE)), (decoder, conditions, states)
+    )
+
+
+def test_gradients_of_the_density_are_finite(key):
+    decoder = decoder_of(replace(FIXED, depth=1, steps=2))
+    assert_finite_gradients(
+        lambda inputs: jnp.sum(inputs[0].log_prob(*inputs[1:], SPACE)), (decoder, a_condition(key), some_states(key, 3))
+    )
 
 
 # What fits
@@ -310,12 +315,18 @@ def test_it_is_a_decoder_of_a_belief_model(key):
     )
     model = with_random_parameters(config.build, key)
     space = Box((0.0,), (1.0,), context=jnp.ones(1))
-    theta = model.embed(jnp.ones((5, 1)), jnp.zeros(5), space)
-    states = model.sample(key, theta, 4, space)
+
+    @eqx.filter_jit
+    def look(model, space):
+        theta = model.embed(jnp.ones((5, 1)), jnp.zeros(5), space)
+        states = model.sample(key, theta, 4, space)
+        batch = jax.tree.map(lambda leaf: jnp.stack([leaf] * 2), (theta, states, space))
+        return states, model.log_prob(theta, states, space), model.objective(key, *batch)
+
+    states, log_probs, objective = look(model, space)
     assert states.shape == (4, 1)
-    assert np.all(np.isfinite(model.log_prob(theta, states, space)))
-    batch = Box((0.0,), (1.0,), context=jnp.ones((2, 1)))
-    assert model.objective(key, jnp.stack([theta] * 2), jnp.stack([states] * 2), batch).shape == (2, 4)
+    assert np.all(np.isfinite(log_probs))
+    assert objective.shape == (2, 4)
 
 
 @pytest.mark.parametrize(

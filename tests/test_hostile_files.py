@@ -140,7 +140,7 @@ def plain(**changes):
 
 MOST = checkpoint.LARGEST_SIZE
 HUGE = {
-    "widths": plain(encoder={"kind": "MeanConfig", "width": MOST, "depth": checkpoint.LARGEST_DEPTH}),
+    "widths": plain(encoder={"kind": "MeanConfig", "width": MOST, "depth": 3}),
     "depths": plain(encoder={"kind": "MeanConfig", "width": 4, "depth": MOST}),
     "decoder": plain(decoder={"kind": "AutoregressiveConfig", "width": MOST, "depth": checkpoint.LARGEST_DEPTH}),
     "sequences": plain(

@@ -13,7 +13,7 @@ FILES = {".".join(path.relative_to(SOURCE).with_suffix("").parts): path for path
 MODULES = {name.removesuffix(".__init__") for name in FILES}
 
 COMMON = ("nbf.contracts", "nbf.prng", "nbf.spaces")
-FREE = {"__init__", "cli", "experiments", "testing", "config"}  # config alone may not import cli
+FREE = {"__init__", "cli", "experiments", "fitting", "testing", "config"}  # config alone may not import cli
 MAY_IMPORT = {  # a room -> what it may import of ours, besides itself
     **dict.fromkeys(("prng", "spaces"), COMMON),
     "contracts": (*COMMON, "nbf.dispatch"),

@@ -116,9 +116,7 @@ def test_a_box_is_encoded_as_the_cube_of_side_two(box):
     low, high = np.array(box.low), np.array(box.high)
     codes = np.asarray(each(box.encode, jnp.asarray(points, jnp.float32)))
     assert codes.shape == (200, box.features)
-    # Rounding of a state is of the size of its numbers, which is more than the side of a box far from zero.
-    rounding = 1e-6 * np.maximum(np.abs(low), np.abs(high)) / (high - low)
-    np.testing.assert_array_less(np.abs(codes - (2 * points - low - high) / (high - low)), 1e-5 + rounding)
+    np.testing.assert_allclose(codes, (2 * points - low - high) / (high - low), **FLOAT)
     back = np.asarray(each(box.decode, jnp.asarray(codes)))
     expected = np.clip(points, low, high) if box.bounded else points
     np.testing.assert_allclose(back / (high - low), expected / (high - low), **FLOAT)

@@ -18,7 +18,7 @@ def neff(weights: np.ndarray) -> float:
 
 
 def run(seed: int, *, floor: float, always: bool) -> Iterator[Step]:
-    np.random.seed(seed)  # noqa: NPY002: the generator that the package draws from
+    np.random.seed(seed)  # noqa: NPY002 - the generator that the package draws from
     particles = START * randn(PARTICLES)  # noqa: NPY002
     weights = np.full(PARTICLES, 1.0 / PARTICLES)
     indexes = np.arange(PARTICLES)

@@ -25,7 +25,7 @@ class Walk(ssms.StateSpaceModel):
 
 
 def run(seed: int) -> Iterator[Step]:
-    np.random.seed(seed)  # noqa: NPY002: the generator that the package draws from
+    np.random.seed(seed)  # noqa: NPY002 - the generator that the package draws from
     model = ssms.Bootstrap(ssm=Walk(), data=np.asarray(OBSERVATIONS))
     filter = particles.SMC(fk=model, N=PARTICLES, collect=[Moments()])
     for _ in filter:

@@ -41,7 +41,7 @@ class UniformNoise(MeasurementModel):
 
 
 def run(seed: int, *, resampler: type[Resampler]) -> Iterator[Step]:
-    np.random.seed(seed)  # noqa: NPY002: the generator that the package draws from
+    np.random.seed(seed)  # noqa: NPY002 - the generator that the package draws from
     predictor = ParticlePredictor(CombinedLinearGaussianTransitionModel([RandomWalk(STEP**2)]))
     updater = ParticleUpdater(UniformNoise(ndim_state=1, mapping=(0,)), resampler())
     now = datetime.datetime(2026, 1, 1)
@@ -52,7 +52,7 @@ def run(seed: int, *, resampler: type[Resampler]) -> Iterator[Step]:
         parents = distinct(posterior.state_vector)  # resampling follows the update, and copies states
         prediction = predictor.predict(posterior, timestamp=now)
         posterior = updater.update(SingleHypothesis(prediction, Detection([[y]], timestamp=now)))
-        belief = float(posterior.mean[0]), float(np.sqrt(posterior.covar))
+        belief = np.asarray(posterior.mean).item(), np.sqrt(posterior.covar).item()
         yield Step(*belief, None, None, parents)
 
 

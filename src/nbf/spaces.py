@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from typing import SupportsFloat
 
 import equinox as eqx
 import jax
@@ -78,7 +79,7 @@ class Lattice(StateSpace):
         return inside if self.legal is None else inside & self.legal[self.index(state)]
 
 
-def _floats(numbers: Iterable[float]) -> tuple[float, ...]:
+def _floats(numbers: Iterable[SupportsFloat]) -> tuple[float, ...]:
     """Ends of a box as numbers that compare, hash and print alike, whether they came as 1, 1.0 or NumPy's."""
     return tuple(float(number) for number in numbers)
 

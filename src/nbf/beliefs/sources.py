@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -11,6 +11,16 @@ from jaxtyping import Array, Float, Int, Key, PyTree
 
 from nbf.beliefs.categorical import CategoricalBelief, bayes, kernel
 from nbf.contracts import BeliefSource, Enumerable, Environment, Family, Observation, Policy, State, StateSpace
+
+
+@runtime_checkable
+class Scheduled(Protocol):
+    """A family whose environments or policies change within an episode, in a way that does not depend on the
+    hidden states."""
+
+    def schedule(self, key: Key[Array, ""], steps: int, /) -> tuple[Environment, Policy]:
+        """The environment and the policy of each step of one random episode, with a leading axis."""
+        ...
 
 
 def rollout(
@@ -52,20 +62,25 @@ class ExactPosteriors(BeliefSource):
     def posterior(self, key: Key[Array, ""]) -> CategoricalBelief:
         """One random belief."""
         instance_key, depth_key, episode_key = jax.random.split(key, 3)
-        environment, policy = self.family.sample(instance_key)
-        assert isinstance(environment, Enumerable)
+        changing = isinstance(self.family, Scheduled)
+        steps = max(self.horizon, 1) if changing else self.horizon
+        pair = self.family.schedule(instance_key, steps) if changing else self.family.sample(instance_key)
+        first = at_step(pair[0], 0, changing=changing)
+        assert isinstance(first, Enumerable)
         depth = jax.random.randint(depth_key, (), 0, self.horizon + 1)
-        _, observations = rollout(episode_key, environment, policy, self.horizon)
-        branches = kernel(environment, policy)
+        _, observations = rollout(episode_key, *pair, steps, changing=changing)
+        branches = None if changing else kernel(first, pair[1])
 
-        def step(probs: Float[Array, " states"], inputs: tuple[Int[Array, ""], Observation]):
-            time, observation = inputs
-            posterior, _ = bayes(probs, observation, environment, branches)
+        def step(probs: Float[Array, " states"], inputs: tuple[Int[Array, ""], Observation, PyTree]):
+            time, observation, changed = inputs
+            now, control = changed if changing else pair
+            posterior, _ = bayes(probs, observation, now, branches or kernel(now, control))
             return jnp.where(time < depth, posterior, probs), None
 
-        prior = jnp.exp(environment.initial_log_probs())
-        probs, _ = jax.lax.scan(step, prior, (jnp.arange(self.horizon), observations))
-        return CategoricalBelief(probs, environment)
+        prior = jnp.exp(first.initial_log_probs())
+        inputs = jnp.arange(steps), observations, pair if changing else None
+        probs, _ = jax.lax.scan(step, prior, inputs)
+        return CategoricalBelief(probs, at_step(pair[0], jnp.maximum(depth - 1, 0), changing=changing))
 
     def sample(self, key: Key[Array, ""], n: int) -> tuple[State, StateSpace]:
         belief_key, sample_key = jax.random.split(key)

@@ -194,10 +194,11 @@ def read_runs(folder: str | os.PathLike[str]) -> list[Run]:
 
 def _run(entry: Mapping[str, Any]) -> Run:
     run = Run(**{**entry, "made": tuple(entry["made"])})
-    kinds = {"key": str, "seed": int, "command": str, "seconds": int | float, "config": dict, "versions": dict}
+    kinds = {"key": (str,), "seed": (int,), "command": (str,), "seconds": (int, float), "config": (dict,),
+             "versions": (dict,), "made": (list,)}  # fmt: skip
     for name, kind in kinds.items():
-        if not isinstance(getattr(run, name), kind):
-            raise TypeError(f"the {name} of a run is {str(getattr(run, name))[:40]!r}")
+        if type(entry.get(name)) not in kind:
+            raise TypeError(f"the {name} of a run is {str(entry.get(name))[:40]!r}")
     if not all(isinstance(series, str) for series in run.made) or not math.isfinite(run.seconds):
         raise TypeError(f"the made or the seconds of run {run.key!r} are none")
     _json(entry, indent=None)

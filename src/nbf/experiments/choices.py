@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol, runtime_checkable
 
 from tyro.conf import arg
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from nbf.experiments.training_runs import Counter
 
 
+@runtime_checkable
 class Job(Protocol):
     """One arm with one training seed: trained, evaluated, recorded."""
 

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PyTree
 
-from nbf.beliefs.sources import at_step, rollout
+from nbf.beliefs.sources import Scheduled, at_step, rollout
 from nbf.contracts import BeliefSource, Environment, Family, Filter, FilterState, InputError, Policy, State, StateSpace
 from nbf.spaces import Box
-
-
-@runtime_checkable
-class Scheduled(Protocol):
-    """A family whose environments or policies change within an episode, in a way that does not depend on the
-    hidden states."""
-
-    def schedule(self, key: Key[Array, ""], steps: int, /) -> tuple[Environment, Policy]:
-        """The environment and the policy of each step of one random episode, with a leading axis."""
-        ...
 
 
 def spread_walls(key: Key[Array, ""], states: Float[Array, "n d"], space: Box, width: float) -> Float[Array, "n d"]:

@@ -70,15 +70,18 @@ class Autoregressive(eqx.Module):
     def __init__(self, key: Key[Array, ""], space: Tokens, condition: int, *, width: int, depth: int):
         self.length, self.categories = space.length, space.categories
         # Nothing precedes a single symbol, so there is nothing to hide from it.
-        masks = _masks(_ranks(self.length, self.categories, (width,) * depth if self.length > 1 else ()))
-        bias_key, *keys = jax.random.split(key, 1 + len(masks))
-        biases = sum(len(mask) for mask in masks)
+        ranks = _ranks(self.length, self.categories, (width,) * depth if self.length > 1 else ())
+        layers = list(itertools.pairwise(ranks))
+        bias_key, *keys = jax.random.split(key, 1 + len(layers))
+        biases = sum(len(high) for _, high in layers)
         self.biases = Perceptron(bias_key, condition, biases, width=width, depth=depth, zero_output=True)
         # He initialisation, where a one-hot symbol has a mean square of 1 / K; logits start at zero.
-        scales = (*(2.0 * self.categories, *(2.0,) * depth)[: len(masks) - 1], 0.0)
+        scales = (*(2.0 * self.categories, *(2.0,) * depth)[: len(layers) - 1], 0.0)
+        # How many inputs of each unit its mask lets through, without the mask: a config may ask for huge ones.
+        fan_ins = [np.searchsorted(low, high, side="right")[:, None] for low, high in layers]
         self.weights = tuple(
-            jnp.sqrt(scale / jnp.maximum(mask.sum(axis=1, keepdims=True), 1)) * jax.random.normal(key, mask.shape)
-            for key, scale, mask in zip(keys, scales, masks, strict=True)
+            jnp.sqrt(scale / jnp.maximum(fan_in, 1)) * jax.random.normal(key, (len(high), len(low)))
+            for key, scale, fan_in, (low, high) in zip(keys, scales, fan_ins, layers, strict=True)
         )
 
     def sample(

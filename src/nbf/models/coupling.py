@@ -100,7 +100,7 @@ class Coupling(eqx.Module):
         kept: Bool[np.ndarray, " d"] | Bool[Array, " d"],
         network: Perceptron,
         context: Float[Array, "width *ctx"],
-    ) -> tuple[Bool[np.ndarray, "d *ones"] | Bool[Array, "d *ones"], Float[Array, "p d *n"]]:
+    ) -> tuple[Bool[np.ndarray, "d *ones"] | Bool[Array, "d *ones"], Float[Array, "p d *out"]]:
         """What a layer leaves alone, and the raw parameters of the map of each coordinate."""
         kept = columns(kept, x)
         product = jnp.tensordot(network.weights[0], jnp.where(kept, x, 0.0), 1)

@@ -141,7 +141,8 @@ class DequantizedFlow(eqx.Module):
             # to base, not back, because that way it also tells its log-determinant.
             of_state, of_belief = jnp.split(self.noise.projection, [self.space.dimension], axis=2)
             context = jnp.tensordot(of_state, encoded, 1) + jnp.tensordot(of_belief, embedding, 1)
-            return self.noise.inverse(base, context)
+            examples = jnp.broadcast_shapes(base.shape[1:], context.shape[2:])
+            return self.noise.inverse(jnp.broadcast_to(base, (base.shape[0], *examples)), context)
         assert self.noise_projection is not None
         product = jnp.tensordot(self.noise.weights[0], encoded, 1) + jnp.tensordot(self.noise_projection, embedding, 1)
         raw = self.noise.from_first(product)

@@ -121,7 +121,7 @@ def _check_states(states: Float[Array, "n d"], space: Box) -> None:
         raise InputError(f"A state of {space.signature} has {space.dimension} numbers; got {states.shape[1]}.")
     if not isinstance(states, Tracer) and not np.all(np.isfinite(states)):
         worst = int(np.argmin(np.all(np.isfinite(states), axis=1)))
-        raise InputError(f"States must be finite; number {worst} is {np.asarray(states)[worst]}.")
+        raise InputError(f"States must be finite; number {worst} is {np.asarray(states)[worst].tolist()}.")
 
 
 @dataclass(frozen=True)

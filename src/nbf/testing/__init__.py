@@ -60,7 +60,9 @@ def load(name: str) -> Any:
         raise InputError(f"Module {module!r} cannot be imported: {type(error).__name__}: {error}.") from error
     for part in path.split("."):
         if not hasattr(found, part):
-            offered = ", ".join(sorted(vars(found))[:20]) if hasattr(found, "__dict__") else "nothing"
-            raise InputError(f"{name!r} is not there: no {part!r} among {offered}.")
+            offered = [each for each in dir(found) if not each.startswith("_")]
+            raise InputError(
+                f"{name!r} is not there: no {part!r} among {', '.join(offered[:20]) or 'no names at all'}."
+            )
         found = getattr(found, part)
     return found

@@ -225,7 +225,7 @@ def fit(
 
 def held_out_loss(source: BeliefSource, static: PyTree, config: FitConfig, key: Key[Array, ""]) -> Callable:
     """The loss of parameters on beliefs that are drawn once and never trained on, as a compiled function."""
-    data_key, loss_key = jax.random.split(jax.random.fold_in(key, -1))
+    data_key, loss_key = jax.random.split(jax.random.fold_in(key, 2**32 - 1))  # a step that no run comes to
 
     @jax.jit
     def loss(parameters: PyTree) -> Float[Array, ""]:

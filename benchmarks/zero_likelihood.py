@@ -1,0 +1,132 @@
+"""What filters do when every likelihood is zero: the table of docs/zero-likelihood.md, from the real packages.
+
+    make bench-zero        (or: python -m benchmarks.zero_likelihood [--cache FOLDER] [--redraw])
+
+Every package runs in an environment of its own with the versions below, made once in the cache folder:
+their pins clash. `benchmarks.peers.scenario` is the bad day; the modules beside it live through it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peers.scenario import BAD, OBSERVATIONS, PARTICLES, SEEDS, START, STEP, WIDTH, exact
+from nbf.evaluation.records import write_atomically
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORD = ROOT / "results" / "zero-likelihood" / "observed.json"
+PAGE = ROOT / "docs" / "zero-likelihood.md"
+PLACE = re.compile(r"(?<=<!-- bench:zero-likelihood -->\n).*(?=<!-- /bench:zero-likelihood -->)", re.DOTALL)
+
+PINS = {
+    "cuthbert": ("cuthbert==0.1.1", "jax==0.10.2"),
+    "blackjax": ("blackjax==1.7.1", "jax==0.10.2"),
+    "particles": ("particles==0.4", "numpy==1.26.4"),
+    "filterpy": ("filterpy==2.0.0", "numpy==2.4.6"),
+    "stonesoup": ("stonesoup==1.9.1", "numpy==2.4.6"),
+}
+"""A module of `benchmarks.peers` -> what is installed for it. Ours runs where this does."""
+NAMES = {"neural-bayesian-filtering": "**nbf**", "filterpy": "FilterPy", "stonesoup": "Stone Soup"}
+"""What the table calls a package, where that is not its name in an index."""
+
+
+def interpreter(peer: str, cache: Path) -> Path:
+    """Python of the peer's environment, which is made if it is not there as pinned."""
+    folder, wanted = cache / peer, "\n".join(PINS[peer])
+    python, stamp = folder / "bin" / "python", folder / "installed.txt"
+    if not stamp.exists() or stamp.read_text() != wanted:
+        print(f"Installing {', '.join(PINS[peer])} into {folder}", file=sys.stderr)
+        venv.create(folder, clear=True, symlinks=True, with_pip=True)
+        subprocess.run([python, "-m", "pip", "install", "-qq", *PINS[peer]], check=True)
+        stamp.write_text(wanted)
+    return python
+
+
+def rows_of(peer: str, python: Path | str) -> list[dict[str, Any]]:
+    """What a peer's module prints, run from the root of the repository."""
+    command = [python, "-m", f"benchmarks.peers.{peer}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{peer} did not run:\n{done.stderr}")
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def scenario() -> dict[str, Any]:
+    """The bad day in numbers, for the record."""
+    mean, spread = exact()
+    return {
+        "particles": PARTICLES,
+        "seeds": SEEDS,
+        "start": START,
+        "step": STEP,
+        "width": WIDTH,
+        "observations": list(OBSERVATIONS),
+        "impossible": BAD,
+        "exact": {"mean": round(mean, 3), "spread": round(spread, 3)},
+    }
+
+
+def table(record: dict[str, Any]) -> str:
+    """The record as Markdown."""
+    seeds, truth = record["scenario"]["seeds"], record["scenario"]["exact"]
+    good = len(record["scenario"]["observations"]) - record["scenario"]["impossible"] - 1
+    head = (
+        "package", "used with", "at the impossible observation", "sign", "ESS", "log-evidence", "particles that go on",
+        f"error of the mean {good} observations later", f"spread (exact: {truth['spread']:.2f})", f"right, of {seeds}",
+    )  # fmt: skip
+    lines = [head, ("---",) * 4 + ("---:",) * 6, *map(_cells, record["rows"])]
+    return "\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n"
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    facts, package = row["facts"], row["package"]
+    signs = ", ".join(f"`{sign}`" for sign in facts["signs"]) or "none"
+    start = (f"{NAMES.get(package, package)} {row['versions'][package]}", row["way"], _outcome(facts), signs)
+    if not facts["finished"]:
+        return (*start, *("–",) * 5, "0")
+    ranges = (_range(facts[name], digits) for name, digits in (("ess", 0), ("log_evidence", 1), ("go_on", 0)))
+    return (*start, *ranges, _number(facts["error"], 2), _number(facts["spread"], 2), str(facts["right"]))
+
+
+def _outcome(facts: dict[str, Any]) -> str:
+    if facts["raised"]:
+        return "raises " + ", ".join(f"`{error.split(':')[0]}`" for error in facts["raised"])
+    if facts["nan_at_the_end"]:
+        return "NaN, for good"
+    return "NaN, for one step" if facts["nan_at_bad_step"] else "goes on"
+
+
+def _range(values: list[float | str | None], digits: int) -> str:
+    return " to ".join(dict.fromkeys(_number(value, digits) for value in values))
+
+
+def _number(value: float | str | None, digits: int) -> str:
+    words = {None: "not told", "nan": "NaN", "-inf": "−∞", "inf": "∞"}
+    return f"{value:.{digits}f}" if isinstance(value, float | int) else words[value]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What filters do when every likelihood is zero.")
+    parser.add_argument("--cache", type=Path, default=ROOT / ".peers", help="where the packages' environments are")
+    parser.add_argument("--redraw", action="store_true", help="only redraw the table from the record")
+    arguments = parser.parse_args()
+    if not arguments.redraw:
+        rows = rows_of("nbf", sys.executable)
+        for peer in PINS:
+            rows += rows_of(peer, interpreter(peer, arguments.cache.resolve()))
+        record = {"command": "python -m benchmarks.zero_likelihood", "scenario": scenario(), "rows": rows}
+        write_atomically(RECORD, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    text = table(json.loads(RECORD.read_text()))
+    write_atomically(PAGE, PLACE.sub(lambda _: text, PAGE.read_text()))
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
