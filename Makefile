@@ -10,10 +10,10 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench docs clean
+.PHONY: help setup demo test check bench bench-zero docs clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## create .venv with the package and all it needs, once
 
@@ -39,6 +39,9 @@ check: $(STAMP) ## lint, formatting, types
 
 bench: $(STAMP) ## time one update of every filter, batches, and training
 	@$(BIN)/python -m benchmarks.updates
+
+bench-zero: $(STAMP) ## what other packages' filters do when every likelihood is zero (installs them into .peers)
+	@$(BIN)/python -m benchmarks.zero_likelihood
 
 docs: $(STAMP) ## redraw the figures and tables of the docs from the committed records
 	@$(BIN)/nbf report

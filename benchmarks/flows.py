@@ -10,6 +10,7 @@ machine does hits both; ratios are what counts.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 from collections.abc import Callable
@@ -99,7 +100,8 @@ def step(likelihood: Callable[..., Any]) -> Callable[..., Any]:
 
     def one(flow: Any, key: Any, conditions: Any, states: Any) -> Any:
         loss, gradient = eqx.filter_value_and_grad(lambda flow: -likelihood(flow, key, conditions, states))(flow)
-        return loss, jax.tree.leaves(eqx.apply_updates(flow, jax.tree.map(lambda leaf: -RATE * leaf, gradient)))
+        moved = eqx.apply_updates(flow, jax.tree.map(lambda leaf: -RATE * leaf, gradient))
+        return loss, jax.tree.leaves(eqx.filter(moved, eqx.is_inexact_array))
 
     return one
 
@@ -136,7 +138,8 @@ def measure(seconds: float, console: Console) -> dict[str, Any]:
             "FlowJAX, filter_jit": filtered(their_function, theirs),
         }
         with console.status(name):
-            result[name] = compare({kind: lambda call=call: call(*arguments) for kind, call in calls.items()}, seconds)
+            bound = {kind: functools.partial(call, *arguments) for kind, call in calls.items()}
+            result[name] = compare(bound, seconds)
     return result
 
 

@@ -29,7 +29,7 @@ from nbf import prng
 from nbf.config import GridworldConfig
 from nbf.evaluation.records import package_versions, write_atomically
 from nbf.experiments.gridworld import arm_of, family_of
-from nbf.training.fit import CHUNK, OPTIMIZERS, training_chunk
+from nbf.training.fit import CHUNK, optimizer_of, training_chunk
 
 CONFIG = "8-2D-random"
 BATCH = 1024
@@ -92,7 +92,7 @@ def training(seconds: float) -> dict:
     config = GridworldConfig.parse(CONFIG)
     model_config, fit_config = arm_of(config, "faithful")
     parameters, static = eqx.partition(model_config.build(prng.stream(0, "bench")), eqx.is_inexact_array)
-    state = OPTIMIZERS[fit_config.optimizer](fit_config.learning_rate).init(parameters)
+    state = optimizer_of(fit_config).init(parameters)
     source = nbf.ExactPosteriors(family_of(config, 0), config.horizon)
     chunk = training_chunk(source, static, fit_config)
     carried = {"run": (parameters, state), "step": 0}

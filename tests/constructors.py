@@ -18,12 +18,18 @@ from nbf.filters.exact import ExactFilter
 from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.models.attention import AttentionConfig
+from nbf.models.autoregressive import AutoregressiveConfig
 from nbf.models.belief_model import EnumeratedConfig, FlowConfig
 from nbf.models.coupling import Coupling
+from nbf.models.dequantization import DequantizedFlowConfig
+from nbf.models.enumerated import EnumeratedDecoderConfig
+from nbf.models.flow import CouplingFlowConfig
+from nbf.models.flow_matching import FlowMatchingConfig
+from nbf.models.mixture import MixtureConfig
 from nbf.models.set_encoder import DeepSetsConfig, MeanConfig
 from nbf.models.tabular import TabularModel
 from nbf.models.transforms import Affine, NLSq, Spline
-from nbf.spaces import Lattice
+from nbf.spaces import Box, Lattice, Tokens
 
 EMBEDDING = 3
 
@@ -102,6 +108,35 @@ def _tabular(key, shape):
 
 MODELS = {"dequantized flow": _flow, "enumerated": _enumerated, "tabular": _tabular}
 """(key, shape) -> a belief model whose parameters are all random."""
+
+
+def no_symbol_twice(prefix, context):
+    """A rule for `Tokens`: permutations."""
+    return jnp.ones(3, bool).at[prefix].set(False)
+
+
+PLANE, GRID = Box((-3.0, -2.0), (3.0, 2.0), bounded=False), Lattice((3, 4))
+DECODERS = {
+    **{
+        f"{name} flow, {base} base": (space, CouplingFlowConfig(name, base, layers=3, width=8, depth=1, bins=4))
+        for base, space in (("normal", PLANE), ("uniform", Box((-3.0, -2.0), (3.0, 2.0))))
+        for name in MAPS
+    },
+    "mixture": (PLANE, MixtureConfig(components=3, width=8, depth=1)),
+    "mixture of one dimension": (Box((-3.0,), (3.0,), bounded=False), MixtureConfig(components=3, width=8, depth=1)),
+    "flow matching": (PLANE, FlowMatchingConfig(width=8, depth=1, steps=10)),
+    "dequantized flow, mlp noise": (GRID, DequantizedFlowConfig(layers=3, width=8, depth=1, quadrature=24)),
+    "dequantized flow, coupling noise, normal base": (
+        GRID, DequantizedFlowConfig("nlsq", "normal", "coupling", layers=3, width=8, depth=1, quadrature=24)
+    ),
+    "dequantized flow, uniform noise": (
+        GRID, DequantizedFlowConfig("spline", noise="uniform", layers=3, width=8, depth=1, bins=4, quadrature=24)
+    ),
+    "enumerated": (Lattice((3, 4), jnp.arange(12) % 5 != 1), EnumeratedDecoderConfig(width=8, depth=1)),
+    "autoregressive": (Tokens(3, 3), AutoregressiveConfig(width=8, depth=1)),
+    "autoregressive, masked": (Tokens(3, 3, no_symbol_twice), AutoregressiveConfig(width=8, depth=1)),
+}  # fmt: skip
+"""A space, and the config of a small decoder that fits it: every decoder with every kind of space it is for."""
 
 
 def an_embedding(model, key):

@@ -16,10 +16,10 @@ from tolerances import FLOAT, SEED
 
 from nbf import prng
 from nbf.beliefs.sources import rollout
+from nbf.config import GRIDWORLD_NAMES
 from nbf.contracts import InputError
+from nbf.environments.functional import One
 from nbf.environments.gridworld import (
-    CONFIGURATIONS,
-    FixedInstance,
     GoalPolicy,
     Gridworld,
     RandomGridworlds,
@@ -271,7 +271,7 @@ def test_environment_and_policy_are_arguments_not_constants(key):
 
 @pytest.mark.parametrize("name", ["5-2D-fixed", "8-2D-random", "5-3D-random", "8-3D-fixed"])
 def test_the_papers_configurations(name, key):
-    assert name in CONFIGURATIONS
+    assert name in GRIDWORLD_NAMES
     size, dimension, kind = int(name[0]), int(name[2]), name.split("-")[2]
     family = gridworld_family(size, dimension, key=key if kind == "fixed" else None)
     keys = jax.random.split(key, 64)
@@ -285,7 +285,7 @@ def test_the_papers_configurations(name, key):
     np.testing.assert_allclose(environments.error, np.full(64, 0.1), **FLOAT)
     different = len(np.unique(np.asarray(environments.space.legal), axis=0))
     assert (different == 1) == (kind == "fixed")
-    assert isinstance(family, FixedInstance) == (kind == "fixed")
+    assert isinstance(family, One) == (kind == "fixed")
 
 
 @pytest.mark.parametrize(

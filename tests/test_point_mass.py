@@ -16,7 +16,7 @@ from tolerances import FLOAT, monte_carlo
 
 from nbf.beliefs.histogram import HistogramBelief
 from nbf.contracts import InputError
-from nbf.environments.gridworld import FixedInstance
+from nbf.environments.functional import One
 from nbf.environments.triangulation import ScanPolicy, TriangulationFamily
 from nbf.filters.exact import ExactFilter
 from nbf.filters.particle import ParticleFilter
@@ -247,7 +247,7 @@ def test_bad_arguments_are_refused(key):
         PointMassFilter(4).init(key, small_grid()[0])
     with pytest.raises(InputError, match="horizon and spread must be 0 or more; got -1"):
         FilterPosteriors(PointMassFilter(4), FAMILY, -1)
-    source = FilterPosteriors(ExactFilter(), FixedInstance(*small_grid()), 1, spread=0.5)
+    source = FilterPosteriors(ExactFilter(), One(*small_grid()), 1, spread=0.5)
     with pytest.raises(InputError, match="Only a Box has walls"):
         jax.eval_shape(lambda key: source.sample(key, 2)[0], key)
 
@@ -271,7 +271,7 @@ def test_samples_of_posteriors_are_marginally_states(key):
 
 def test_posteriors_of_a_family_that_stays_the_same(key):
     environment, policy = small_grid()
-    source = FilterPosteriors(ExactFilter(), FixedInstance(environment, policy), 1)
+    source = FilterPosteriors(ExactFilter(), One(environment, policy), 1)
     samples, _ = jax.jit(jax.vmap(lambda key: source.sample(key, 1)))(jax.random.split(key, 4000))
     ends, log_probs = jax.jit(jax.vmap(lambda state: environment.successors(state, policy)))(environment.states())
     start = np.asarray(environment.free) / np.sum(environment.free)

@@ -21,6 +21,7 @@ MAY_IMPORT = {  # a room -> what it may import of ours, besides itself
     "shipped": (*COMMON, "nbf.models", "nbf.training"),
     **dict.fromkeys(("environments", "beliefs", "models", "training"), COMMON),
     **dict.fromkeys(("filters", "evaluation"), (*COMMON, "nbf.beliefs")),
+    "adapters": (*COMMON, "nbf.beliefs", "nbf.environments"),
     "report": ("nbf.evaluation.records",),
 }
 JAX = {"jax", "jaxlib", "equinox", "optax", "jaxtyping", "flowjax"}

@@ -23,7 +23,8 @@ from tolerances import FLOAT, monte_carlo
 
 from nbf.beliefs.sources import ExactPosteriors, rollout
 from nbf.contracts import BeliefModel, BeliefSource, InputError
-from nbf.environments.gridworld import FixedInstance, RandomGridworlds
+from nbf.environments.functional import One
+from nbf.environments.gridworld import RandomGridworlds
 from nbf.spaces import Lattice
 from nbf.training import fit as training
 from nbf.training.checkpoint import read_file
@@ -75,7 +76,7 @@ def test_a_belief_is_the_start_or_a_posterior_as_often_as_it_should_be():
     """Horizon 1: p0 half of the time, else the posterior of an observation drawn from its own probability."""
     evidence, posteriors = first_step()
     environment, policy = small_grid()
-    source = ExactPosteriors(FixedInstance(environment, policy), horizon=1)
+    source = ExactPosteriors(One(environment, policy), horizon=1)
     probs = jax.jit(jax.vmap(lambda key: source.posterior(key).probs))(jax.random.split(KEY, 6000))
     start = np.exp(np.asarray(environment.initial_log_probs(), np.float64))
     kinds = np.concatenate([start[None], posteriors])
@@ -87,7 +88,7 @@ def test_a_belief_is_the_start_or_a_posterior_as_often_as_it_should_be():
 
 def test_at_depth_zero_every_belief_is_the_start():
     environment, policy = small_grid()
-    source = ExactPosteriors(FixedInstance(environment, policy), horizon=0)
+    source = ExactPosteriors(One(environment, policy), horizon=0)
     start = np.asarray(environment.free) / 8
     np.testing.assert_allclose(jax.jit(lambda key: source.posterior(key).probs)(KEY), start, **FLOAT)
     states, space = jax.jit(lambda key: source.sample(key, 20_000))(KEY)
@@ -100,7 +101,7 @@ def test_samples_have_the_frequencies_of_the_posterior():
     """One sample of each of many beliefs is a draw from the mean belief; two of one belief go together."""
     evidence, posteriors = first_step()
     environment, policy = small_grid()
-    source = ExactPosteriors(FixedInstance(environment, policy), horizon=1)
+    source = ExactPosteriors(One(environment, policy), horizon=1)
     states = jax.jit(jax.vmap(lambda key: source.sample(key, 2)[0]))(jax.random.split(KEY, 20_000))
     cells = np.ravel_multi_index(tuple(np.moveaxis(np.asarray(states), -1, 0)), (3, 3))
     kinds = np.concatenate([np.asarray(environment.free)[None] / 8, posteriors])

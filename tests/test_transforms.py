@@ -193,7 +193,8 @@ def flowjax_layer(transformer, ours, layer, kept, moved, parameters):
 @pytest.mark.parametrize("dimension", [2, 3])
 def test_flowjax_with_the_same_parameters_is_the_same_flow(name, transformer, dimension, key):
     """Values, inverses and log-determinants of a stack of layers, one of FlowJAX's after the other."""
-    ours = with_random_parameters(lambda key: TRANSFORMS[f"{name} coupling"](key, dimension), key)
+    # Not too steep: the inverse of a nearly flat spline multiplies the roundings of both.
+    ours = with_random_parameters(lambda key: TRANSFORMS[f"{name} coupling"](key, dimension), key, scale=0.25)
     z = 3.0 * jax.random.normal(key, (dimension, 64))
     embedding = jnp.asarray([0.5, -1.0, 2.0])
 
@@ -212,7 +213,7 @@ def test_flowjax_with_the_same_parameters_is_the_same_flow(name, transformer, di
         return z, total
 
     x, log_det = jax.jit(jax.vmap(theirs, in_axes=1, out_axes=(1, 0)))(z)
-    assert np.abs(x - z).max() > 0.3
+    assert np.abs(x - z).max() > 0.1
     context = ours.condition(embedding)[..., None]
     np.testing.assert_allclose(eqx.filter_jit(ours.forward)(z, context), x, **FLOAT)
     back, ours_log_det = eqx.filter_jit(ours.inverse)(x, context)

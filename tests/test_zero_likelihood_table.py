@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from tolerances import monte_carlo
 
-from benchmarks import zero_likelihood
 from benchmarks.peers import nbf as ours
 from benchmarks.peers.scenario import facts
 from benchmarks.zero_likelihood import PAGE, PINS, PLACE, RECORD, scenario, table
@@ -42,8 +41,3 @@ def test_ours_goes_on_and_says_so(record):
     assert now == row["facts"]
     assert (now["ess"], now["log_evidence"], now["signs"]) == ([0.0], ["-inf"], ["recovered"])
     assert now["right"] == truth["seeds"]
-
-
-@pytest.mark.parametrize("peer", [*PINS, "nbf"])
-def test_every_pin_has_its_program(peer):
-    assert (zero_likelihood.ROOT / "benchmarks" / "peers" / f"{peer}.py").exists()

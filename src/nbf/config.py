@@ -54,10 +54,10 @@ class GridworldConfig:
 class DonutsConfig:
     """Which donuts there are; each parameter is uniform in its range. The paper does not tell its own."""
 
-    offset: float = 2.0
+    offset: float = 1.0
     """Means lie in [-offset, offset]²."""
     radius: tuple[float, float] = (1.0, 2.0)
-    width: tuple[float, float] = (0.15, 0.4)
+    width: tuple[float, float] = (0.2, 0.5)
     """Standard deviation of the distance from the mean."""
 
 

@@ -67,10 +67,10 @@ class Donut(Belief):
 class Donuts(BeliefSource):
     """Random donuts: each parameter uniform in its range."""
 
-    offset: float = eqx.field(static=True, default=2.0)
+    offset: float = eqx.field(static=True, default=1.0)
     """The mean lies in [-offset, offset]²."""
     radius: tuple[float, float] = eqx.field(static=True, default=(1.0, 2.0))
-    width: tuple[float, float] = eqx.field(static=True, default=(0.15, 0.4))
+    width: tuple[float, float] = eqx.field(static=True, default=(0.2, 0.5))
 
     def __check_init__(self) -> None:
         for name, (low, high) in (("radius", self.radius), ("width", self.width)):

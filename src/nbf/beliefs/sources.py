@@ -53,7 +53,8 @@ def at_step(tree: PyTree, step: int | Int[Array, ""], *, changing: bool) -> Any:
 class ExactPosteriors(BeliefSource):
     """Exact posteriors of random episodes of a family, at a depth drawn uniformly from 0..horizon.
 
-    Depth 0 is p0: the belief that every filter starts from is in the training set.
+    Depth 0 is p0: the belief that every filter starts from is in the training set. A `Scheduled` family may change
+    its environment and policy at every step.
     """
 
     family: Family
@@ -74,7 +75,7 @@ class ExactPosteriors(BeliefSource):
         def step(probs: Float[Array, " states"], inputs: tuple[Int[Array, ""], Observation, PyTree]):
             time, observation, changed = inputs
             now, control = changed if changing else pair
-            posterior, _ = bayes(probs, observation, now, branches or kernel(now, control))
+            posterior, _ = bayes(probs, observation, now, kernel(now, control) if branches is None else branches)
             return jnp.where(time < depth, posterior, probs), None
 
         prior = jnp.exp(first.initial_log_probs())

@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from nbf import prng
 from nbf.contracts import Family, InputError, Observation, Stencil
+from nbf.environments.functional import One
 from nbf.spaces import Lattice
 
 
@@ -187,20 +188,6 @@ class RandomGridworlds(Family):
         return environment, GoalPolicy(goal, jnp.asarray(self.temperature))
 
 
-class FixedInstance(Family):
-    """Always the same environment and policy (the paper's *fixed* condition)."""
-
-    environment: Gridworld
-    policy: GoalPolicy
-
-    def sample(self, key: Key[Array, ""]) -> tuple[Gridworld, GoalPolicy]:
-        return self.environment, self.policy
-
-
-CONFIGURATIONS = tuple(f"{size}-{dim}D-{kind}" for kind in ("fixed", "random") for dim in (2, 3) for size in (5, 8))
-"""The paper's eight configurations, as it names them."""
-
-
 def gridworld_family(
     size: int, dimension: int, *, key: Key[Array, ""] | None = None, temperature: float = 1e-5, error: float = 0.1
 ) -> Family:
@@ -210,4 +197,4 @@ def gridworld_family(
     """
     obstacles, width = (1, 2) if size <= 5 else (2, 3)
     family = RandomGridworlds(size, dimension, obstacles, width, temperature, error)
-    return family if key is None else FixedInstance(*family.sample(key))
+    return family if key is None else One(*family.sample(key))

@@ -39,14 +39,15 @@ from nbf.training.fit import FitConfig, described
 
 DECODERS = {
     "flow": CouplingFlowConfig("affine", layers=8, width=32, depth=3),
-    "nlsq": CouplingFlowConfig("nlsq", layers=8, width=32, depth=3),
-    "spline": CouplingFlowConfig("spline", layers=8, width=32, depth=3),
+    "nlsq": CouplingFlowConfig("nlsq", layers=4, width=32, depth=3),
+    "spline": CouplingFlowConfig("spline", layers=4, width=32, depth=3),
     "mixture": MixtureConfig(),
     "cfm-independent": FlowMatchingConfig("independent"),
     "cfm-ot": FlowMatchingConfig("ot"),
 }
 """The arms. `flow` and the two `cfm` are the paper's, with the sizes of its table."""
-TRAINING = FitConfig(steps=30_000, batch=32, samples=128, optimizer="adam", learning_rate=1e-3)
+TRAINING = FitConfig(steps=30_000, batch=32, samples=128, optimizer="adam", learning_rate=1e-3, schedule="cosine")
+"""The paper's table, with a learning rate that falls to zero: it tells where the rate starts."""
 SHOWN = 3
 """How many unseen donuts the figure shows."""
 GRID = 120

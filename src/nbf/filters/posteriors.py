@@ -42,9 +42,9 @@ class FilterPosteriors(BeliefSource):
     def posterior(self, key: Key[Array, ""]) -> tuple[FilterState, Environment]:
         """The filter's state at a random depth of a random episode, and the environment there."""
         depth_key, family_key, episode_key, start_key, step_key = jax.random.split(key, 5)
-        changing = isinstance(self.family, Scheduled)
-        steps = max(self.horizon, 1)
-        environment, policy = self.family.schedule(family_key, steps) if changing else self.family.sample(family_key)
+        family, steps = self.family, max(self.horizon, 1)
+        changing = isinstance(family, Scheduled)
+        environment, policy = family.schedule(family_key, steps) if changing else family.sample(family_key)
         _, observations = rollout(episode_key, environment, policy, steps, changing=changing)
         depth = jax.random.randint(depth_key, (), 0, self.horizon + 1)
 

@@ -7,6 +7,7 @@ an abstract skeleton, and the file must match that skeleton leaf by leaf before 
 
 from __future__ import annotations
 
+import glob
 import json
 import math
 import os
@@ -44,7 +45,7 @@ def write_file(path: Path, leaves: Mapping[str, np.ndarray], metadata: Mapping[s
     """Write a file whole or not at all."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
         os.close(handle)
     except OSError as error:
         raise InputError(f"Cannot write {path}: {error.strerror}. Choose a folder that can be written to.") from error
@@ -57,6 +58,12 @@ def write_file(path: Path, leaves: Mapping[str, np.ndarray], metadata: Mapping[s
         if isinstance(error, OSError | SafetensorError):
             raise InputError(f"Cannot write {path}: {error}. What was there before is unchanged.") from error
         raise
+
+
+def remove_unfinished(path: Path) -> None:
+    """Remove what a killed writer of a file has left beside it. For a file that has one writer at a time."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        left.unlink(missing_ok=True)
 
 
 def read_file(

@@ -30,11 +30,12 @@ from nbf.contracts import BeliefModel, BeliefSource, InputError, State, StateSpa
 from nbf.training import checkpoint
 from nbf.training.progress import Progress
 
-OPTIMIZERS: dict[str, Callable[[float], optax.GradientTransformation]] = {
+OPTIMIZERS: dict[str, Callable[[optax.ScalarOrSchedule], optax.GradientTransformation]] = {
     "adagrad": optax.adagrad,
     "adam": optax.adam,
     "nadam": optax.nadam,
 }
+SCHEDULES = ("constant", "cosine")
 CHUNK = 20
 """Steps in one compiled call: enough that generating their data together pays, short enough to stop at."""
 SAVE_EVERY = 30.0
@@ -69,6 +70,8 @@ class FitConfig:
     """Train with random set sizes and random weights, as a filter's few effective particles have them; else the
     whole half is embedded, evenly weighted, as in the paper."""
 
+    schedule: str = field(default="constant", metadata=ADDED_LATER)
+    """Of the learning rate: constant, or cosine, which lets it fall to zero by the last step."""
     patience: int = field(default=0, metadata=ADDED_LATER)
     """Stop early when this many looks at held-out beliefs, one every 1000 steps, were no better than the best before
     them; 0 never stops early, as in the paper."""
@@ -76,6 +79,8 @@ class FitConfig:
     def __post_init__(self) -> None:
         if self.patience < 0:
             raise InputError(f"patience must be 0 or more; got {self.patience}.")
+        if self.schedule not in SCHEDULES:
+            raise InputError(f"There is no schedule {self.schedule!r}; choose from {', '.join(SCHEDULES)}.")
         if self.optimizer not in OPTIMIZERS:
             raise InputError(f"There is no optimizer {self.optimizer!r}; choose from {', '.join(OPTIMIZERS)}.")
         if self.steps < 1 or self.batch < 1 or self.samples < 2 or not self.learning_rate > 0:
@@ -83,6 +88,14 @@ class FitConfig:
                 "Training needs steps and batch of at least 1, samples of at least 2 and a learning rate above 0; "
                 f"got {self.steps}, {self.batch}, {self.samples} and {self.learning_rate}."
             )
+
+
+def optimizer_of(config: FitConfig) -> optax.GradientTransformation:
+    """The optimizer that a config names, with its learning rate."""
+    rate = config.learning_rate
+    if config.schedule == "cosine":
+        rate = optax.cosine_decay_schedule(rate, -(-config.steps // CHUNK) * CHUNK)
+    return OPTIMIZERS[config.optimizer](rate)
 
 
 def described(config: FitConfig) -> dict[str, Any]:
@@ -150,7 +163,7 @@ def batch_loss(
 
 def training_chunk(source: BeliefSource, static: PyTree, config: FitConfig) -> Callable:
     """`CHUNK` steps as one compiled function of (parameters, optimizer state, key, first step)."""
-    optimizer = OPTIMIZERS[config.optimizer](config.learning_rate)
+    optimizer = optimizer_of(config)
 
     def data(key: Key[Array, ""]) -> tuple[State, StateSpace]:
         return jax.vmap(lambda key: source.sample(key, config.samples))(jax.random.split(key, config.batch))
@@ -183,42 +196,48 @@ def fit(
     resume: str | Path | None = None,
     progress: bool = True,
     title: str = "training",
+    purpose: str = "",
 ) -> Fitted:
     """Train a model on a source of beliefs.
 
     `resume` names a file for the run in progress: it is written every half minute and when the run
-    is interrupted (Ctrl-C or a termination signal), and a run that finds it goes on from there.
+    is interrupted (Ctrl-C or a termination signal), and a run that finds it goes on from there. A file
+    of another `purpose`, which says what is trained on what, is refused.
     """
     parameters, static = eqx.partition(model, eqx.is_inexact_array)
     parameters = jax.tree.map(jnp.copy, parameters)  # the compiled loop consumes its inputs; the model given stays
-    run = _Run(parameters, OPTIMIZERS[config.optimizer](config.learning_rate).init(parameters))
+    identity = _identity(config, key, purpose)
+    run = _Run(parameters, optimizer_of(config).init(parameters))
     path = Path(resume) if resume is not None else None
     chunks = -(-config.steps // CHUNK)
+    if path is not None:
+        checkpoint.remove_unfinished(path)
     if path is not None and path.exists():
-        run.load(path, config, key)
+        run.load(path, config, identity)
     elif path is not None:
-        run.save(path, config, key)  # an unwritable folder is an error now, not in half an hour
+        run.save(path, config, identity)  # an unwritable folder is an error now, not in half an hour
     chunk = training_chunk(source, static, config)
     look = held_out_loss(source, static, config, key)
     with Progress(title, config.steps, run.done * CHUNK, enabled=progress) as bar, _stop_requested() as stopped:
         saved = last = time.monotonic()
         while run.done < chunks and not stopped.is_set() and not run.stalled(config.patience):
             run.parameters, run.state, loss = chunk(run.parameters, run.state, key, jnp.asarray(run.done * CHUNK))
-            run.losses.append(float(loss))
+            run.losses.append(_finite(loss, (run.done + 1) * CHUNK, config))
             now = time.monotonic()
             run.seconds, last = run.seconds + now - last, now
-            if not np.isfinite(run.losses[-1]):
-                raise FloatingPointError(_diverged(run.done * CHUNK, run.losses[-1], config))
             if config.patience and run.done * CHUNK % CHECK_EVERY == 0:
-                run.held_out.append(float(look(run.parameters)))
+                run.held_out.append(_finite(look(run.parameters), run.done * CHUNK, config))
             bar.update(min(run.done * CHUNK, config.steps), float(np.mean(run.losses[-50:])))
             if path is not None and now - saved > SAVE_EVERY:
-                run.save(path, config, key)
+                run.save(path, config, identity)
                 saved = time.monotonic()
+        if run.done < chunks and run.stalled(config.patience):
+            bar.say(f"stopped early at step {run.done * CHUNK}, no better since step {run.best * CHECK_EVERY}")
         if path is not None:
-            run.save(path, config, key)
+            run.save(path, config, identity)
     if run.done < chunks and not run.stalled(config.patience):
         raise TrainingStopped(f"stopped at step {run.done * CHUNK} of {config.steps}")
+    run.check_finite(config)
     losses, held_out = np.asarray(run.losses, np.float32), np.asarray(run.held_out, np.float32)
     return Fitted(eqx.combine(run.parameters, static), losses, run.seconds, held_out)
 
@@ -233,6 +252,13 @@ def held_out_loss(source: BeliefSource, static: PyTree, config: FitConfig, key: 
         return batch_loss(eqx.combine(parameters, static), loss_key, states, space, random_sets=config.random_sets)
 
     return loss
+
+
+def _finite(loss: Float[Array, ""], step: int, config: FitConfig) -> float:
+    """The loss as a number; an error where it is none."""
+    if not np.isfinite(loss):
+        raise FloatingPointError(_diverged(step, float(loss), config))
+    return float(loss)
 
 
 def _diverged(step: int, loss: float | str, config: FitConfig) -> str:
@@ -258,25 +284,34 @@ class _Run:
         return min(self.held_out[-patience:]) >= min(self.held_out[:-patience])
 
     @property
+    def best(self) -> int:
+        """Which look at the held-out beliefs was the best, counted from 1."""
+        return int(np.argmin(self.held_out)) + 1
+
+    @property
     def done(self) -> int:
         """Chunks finished."""
         return len(self.losses)
 
-    def save(self, path: Path, config: FitConfig, key: Key[Array, ""]) -> None:
-        metadata = {**_identity(config, key), "chunks": str(self.done), "seconds": repr(self.seconds)}
+    def save(self, path: Path, config: FitConfig, identity: dict[str, str]) -> None:
+        metadata = {**identity, "chunks": str(self.done), "seconds": repr(self.seconds)}
         leaves = checkpoint.named_leaves((self.parameters, self.state))
-        if not all(np.isfinite(leaf).all() for leaf in leaves.values()):
-            raise FloatingPointError(_diverged(self.done * CHUNK, "finite, but not its parameters,", config))
+        self.check_finite(config)
         more = {"losses": np.asarray(self.losses)} | self._looks()
         checkpoint.write_file(path, {**leaves, **more}, metadata)
+
+    def check_finite(self, config: FitConfig) -> None:
+        """Raise if the last step left a parameter that is no number; its own loss does not show it yet."""
+        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((self.parameters, self.state))):
+            raise FloatingPointError(_diverged(self.done * CHUNK, "finite, but not its parameters,", config))
 
     def _looks(self) -> dict[str, np.ndarray]:
         """Only where there are any: a run without `patience` keeps the file that it always had."""
         return {"held_out": np.asarray(self.held_out)} if self.held_out else {}
 
-    def load(self, path: Path, config: FitConfig, key: Key[Array, ""]) -> None:
+    def load(self, path: Path, config: FitConfig, identity: dict[str, str]) -> None:
         metadata, _ = checkpoint.read_file(path)
-        for name, value in _identity(config, key).items():
+        for name, value in identity.items():
             if metadata.get(name) != value:
                 raise InputError(
                     f"{path} is a run with another {name} ({metadata.get(name)}, now {value}). "
@@ -298,10 +333,11 @@ class _Run:
         self.parameters, self.state = checkpoint.fill((self.parameters, self.state), leaves, path)
 
 
-def _identity(config: FitConfig, key: Key[Array, ""]) -> dict[str, str]:
-    """What must agree for two runs to be the same run."""
+def _identity(config: FitConfig, key: Key[Array, ""], purpose: str) -> dict[str, str]:
+    """What must agree for two runs to be the same run. Without a purpose it is that of earlier versions."""
     key_data = jax.random.key_data(key).tolist()
-    return {"kind": "nbf training run", "config": json.dumps(described(config)), "key": json.dumps(key_data)}
+    known = {"kind": "nbf training run", "config": json.dumps(described(config)), "key": json.dumps(key_data)}
+    return {**known, "purpose": purpose} if purpose else known
 
 
 @contextmanager

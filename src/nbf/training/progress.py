@@ -1,4 +1,4 @@
-"""A progress bar with the loss, the pace and the time left."""
+"""A progress bar with the pace, the time left and, where there is one, the loss."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from rich.progress import Progress as RichProgress
 class Progress:
     """A context manager. On a terminal a live bar; elsewhere a line now and then, so that logs stay short."""
 
-    def __init__(self, title: str, total: int, done: int, *, enabled: bool = True):
-        self.enabled, self.total, self.title = enabled, total, title
+    def __init__(self, title: str, total: int, done: int, *, enabled: bool = True, unit: str = "step"):
+        self.enabled, self.total, self.title, self.unit = enabled, total, title, unit
         self.live = enabled and sys.stderr.isatty()
         self.bar = RichProgress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("loss {task.fields[loss]:.3f}  {task.fields[pace]:.0f} steps/s"),
+            TextColumn("{task.fields[state]}"),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
             console=Console(stderr=True),
             disable=not self.live,
         )
-        self.task = self.bar.add_task(title, total=total, completed=done, loss=float("nan"), pace=0.0)
+        self.task = self.bar.add_task(title, total=total, completed=done, state="")
         self.printed = done
 
     def __enter__(self) -> Progress:
@@ -37,11 +37,16 @@ class Progress:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
         self.bar.stop()
 
-    def update(self, done: int, loss: float) -> None:
+    def update(self, done: int, loss: float | None = None) -> None:
         """Show that `done` steps are done."""
-        task = self.bar.tasks[self.task]
-        pace = task.speed or 0.0
-        self.bar.update(self.task, completed=done, loss=loss, pace=pace)
+        pace = self.bar.tasks[self.task].speed or 0.0
+        state = [] if loss is None else [f"loss {loss:.3f}"]
+        self.bar.update(self.task, completed=done, state="  ".join([*state, f"{pace:.0f} {self.unit}s/s"]))
         if self.enabled and not self.live and (done - self.printed >= self.total / 10 or done == self.total):
-            print(f"{self.title}: step {done} of {self.total}, loss {loss:.3f}", file=sys.stderr, flush=True)
+            print(", ".join([f"{self.title}: {self.unit} {done} of {self.total}", *state]), file=sys.stderr, flush=True)
             self.printed = done
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        if self.enabled:
+            self.bar.console.print(f"{self.title}: {text}", highlight=False, soft_wrap=True)

@@ -1,0 +1,145 @@
+"""pomdp-py: a finite model in, as tables; a belief out, as the root of a planner.
+
+    model = from_pomdp_py(agent)                                # T, O and the belief of a pomdp_py.Agent
+    filter = nbf.ExactFilter()
+    state = filter.init(key, model.environment)
+    state, info = filter.step(key, state, model.observation(heard), model.environment, model.action(listen))
+    agent.set_belief(to_pomdp_py(key, filter.belief(state, model.environment), 1000, model.state))
+    planner.plan(agent)
+
+pomdp-py's emission O(x', a)[y] depends on the action, and ours on states alone. Where it really does, the action just
+taken is a part of the state: state x·A + a is the pomdp-py state x, reached by action a.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from nbf.contracts import Belief, InputError, State
+from nbf.environments.matrices import FiniteEnvironment, from_matrices
+
+LIMIT = 50_000_000
+"""Entries of the largest table that is built: 200 MB."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PomdpPyModel:
+    """What `from_pomdp_py` builds: an environment, and pomdp-py's objects in the order in which it counts them."""
+
+    environment: FiniteEnvironment
+    states: tuple[Any, ...]
+    actions: tuple[Any, ...]
+    observations: tuple[Any, ...]
+    remembered: int
+    """How many actions a state tells apart: all of them, or 1 where observations do not depend on the action."""
+
+    def action(self, action: Any) -> int:
+        """The policy that takes a pomdp-py action. Probabilities `Float[A]` in the order of `actions` do as well."""
+        return _place("action", self.actions, action)
+
+    def observation(self, observation: Any) -> int:
+        """The observation that a pomdp-py one is."""
+        return _place("observation", self.observations, observation)
+
+    def state(self, state: Int[np.ndarray | Array, " 1"]) -> Any:
+        """The pomdp-py state that a state is."""
+        return self.states[int(state[0]) // self.remembered]
+
+    def probabilities(self, probs: Float[np.ndarray | Array, " S"]) -> dict[Any, float]:
+        """pomdp-py state -> probability, of the exact filter's state: `pomdp_py.Histogram(...)` takes it."""
+        totals = np.asarray(probs, np.float64).reshape(len(self.states), self.remembered).sum(axis=1)
+        return dict(zip(self.states, totals.tolist(), strict=True))
+
+
+def from_pomdp_py(
+    model: Any,
+    *,
+    states: Iterable[Any] | None = None,
+    actions: Iterable[Any] | None = None,
+    observations: Iterable[Any] | None = None,
+) -> PomdpPyModel:
+    """A `pomdp_py.Agent`, or (transition model, observation model, initial belief), as a finite environment.
+
+    The models must implement `probability`. What is not listed is asked of the agent: `all_states`, `all_actions`,
+    `all_observations`. The environment starts from the agent's present belief. T is asked for every action and every
+    pair of states, so this is for models of up to some hundreds of states.
+    """
+    transition, emission, belief = (
+        model if isinstance(model, tuple) else (model.transition_model, model.observation_model, model.belief)
+    )
+    if transition is None or emission is None or belief is None:
+        raise InputError(
+            "Tables need a transition model, an observation model and a belief; this agent has a black box instead."
+        )
+    listed = {"states": states, "actions": actions, "observations": observations}
+    xs, acts, ys = (_listed(name, given, model) for name, given in listed.items())
+    _check_size(len(xs), len(acts))
+    T = np.array([[[transition.probability(end, x, a) for end in xs] for x in xs] for a in acts])  # noqa: N806
+    O = np.array([[[emission.probability(y, x, a) for y in ys] for x in xs] for a in acts])  # noqa: E741, N806
+    p0 = np.array([belief[x] for x in xs])
+    remembered = 1 if np.array_equal(O, np.broadcast_to(O[:1], O.shape)) else len(acts)
+    if remembered == 1:
+        return PomdpPyModel(from_matrices(T, O[0], p0), xs, acts, ys, 1)
+    _check_size(len(xs) * len(acts), len(acts))
+    size, mark = len(xs) * len(acts), np.eye(len(acts))
+    # T[a, (x, ·), (x', a')] = T[a, x, x'] where a' = a.
+    moves = np.einsum("axy,ab->axyb", T, mark).reshape(len(acts), len(xs), 1, size)
+    moves = np.broadcast_to(moves, (len(acts), len(xs), len(acts), size)).reshape(len(acts), size, size)
+    symbols = O.transpose(1, 0, 2).reshape(size, len(ys))
+    # Nothing was done yet; any action will do, because a start emits nothing.
+    return PomdpPyModel(from_matrices(moves, symbols, np.kron(p0, mark[0])), xs, acts, ys, remembered)
+
+
+def to_pomdp_py(key: Key[Array, ""], belief: Belief, n: int, state: Callable[[State], Any]) -> Any:
+    """n samples of a belief as `pomdp_py.Particles`, for `agent.set_belief` and so as the root of POUCT or POMCP.
+
+    `state` makes a `pomdp_py.State` of one of ours, whose leaves are NumPy's: `model.state` after `from_pomdp_py`.
+    """
+    import pomdp_py  # pyright: ignore[reportMissingImports]
+
+    if n < 1:
+        raise InputError(f"A root needs at least 1 particle; got n={n}.")
+    leaves, structure = jax.tree.flatten(jax.device_get(belief.sample(key, n)))
+    particles = [state(structure.unflatten([leaf[place] for leaf in leaves])) for place in range(n)]
+    for particle in particles:
+        if not isinstance(particle, pomdp_py.State):
+            raise InputError(
+                f"pomdp-py plans from instances of pomdp_py.State; `state` gave a {type(particle).__name__}."
+            )
+    return pomdp_py.Particles(particles)
+
+
+def _listed(name: str, given: Iterable[Any] | None, model: Any) -> tuple[Any, ...]:
+    """All states, actions or observations, each of them once."""
+    if given is None and isinstance(model, tuple):
+        raise InputError(f"Models without an agent do not list their {name}; pass {name}=[...].")
+    try:
+        found = tuple(getattr(model, f"all_{name}") if given is None else given)
+    except (NotImplementedError, TypeError, AttributeError) as error:
+        raise InputError(f"This agent does not list its {name} (all_{name}); pass {name}=[...].") from error
+    if not found or not all(isinstance(each, Hashable) for each in found) or len(set(found)) < len(found):
+        raise InputError(f"The {name} must be hashable, at least one, and each of them once; got {found}.")
+    return found
+
+
+def _check_size(states: int, actions: int) -> None:
+    entries = actions * states * states
+    if entries > LIMIT:
+        raise InputError(
+            f"A table of {actions} actions and {states} x {states} states (each with its last action, where "
+            f"observations depend on it) has {entries} entries, more than {LIMIT}. Use a particle filter on an "
+            "environment of functions instead: nbf.environment."
+        )
+
+
+def _place(kind: str, known: Sequence[Any], one: Any) -> int:
+    try:
+        return known.index(one)
+    except ValueError:
+        raise InputError(f"The {kind} {one!r} is none of {list(known)}.") from None

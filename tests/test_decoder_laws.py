@@ -1,0 +1,173 @@
+"""The laws of every decoder on every space that it fits."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from dataclasses import asdict
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from agreement import assert_frequencies
+from constructors import DECODERS, EMBEDDING, with_random_parameters
+from tolerances import monte_carlo
+
+from nbf.contracts import InputError
+from nbf.models.belief_model import MODELS, ModelConfig, space_config
+from nbf.models.set_encoder import MeanConfig
+from nbf.spaces import Box, Lattice, Tokens
+from nbf.training.checkpoint import load_model, save_model
+
+each_decoder = pytest.mark.parametrize("name", DECODERS)
+DRAWS = 20_000
+CELLS = 12
+"""Along each axis of a plane, in which draws are counted."""
+FINE = 16
+"""Points of the quadrature along each axis of such a cell."""
+WIDE = 3.0
+"""How far an unbounded space is looked at, in units of its usual range; what lies beyond is counted by draws."""
+QUADRATURE = 4e-3
+"""What the midpoint rule misses of densities with kinks, and of those that are steep at the ends of a box."""
+
+
+@functools.cache
+def model_of(name):
+    space, decoder = DECODERS[name]
+    config = ModelConfig(space_config(space), decoder, MeanConfig(width=8, depth=1), embedding=EMBEDDING)
+    # Over a box's logits a density may be infinite at its ends, unless the flow is near the identity.
+    scale = 0.08 if "uniform base" in name or "dequantized" in name else 0.15
+    return config, with_random_parameters(config.build, jax.random.key(11), scale=scale)
+
+
+@functools.cache
+def compiled(name):
+    """Everything that the laws look at, compiled at once: compiling takes longer than any law."""
+    space, _ = DECODERS[name]
+    _, model = model_of(name)
+    places = jnp.asarray(points(space))
+
+    @eqx.filter_jit
+    def look(model, places, key, embedding):
+        states = model.sample(key, embedding, DRAWS, space)
+        legal = jax.vmap(space.contains)(states)
+        return states, legal, model.log_prob(embedding, places, space)
+
+    return functools.partial(look, model, places)
+
+
+def axes(space: Box, count: int) -> list[np.ndarray]:
+    """The edges of `count` equal intervals along each axis."""
+    reach = 1.0 if space.bounded else WIDE
+    return [
+        np.linspace(m - reach * s, m + reach * s, count + 1) for m, s in zip(space.middle, space.scale, strict=True)
+    ]
+
+
+def points(space) -> np.ndarray:
+    """Every state, or the middles of a fine grid."""
+    if isinstance(space, Lattice):
+        return space.points()
+    if isinstance(space, Tokens):
+        return np.asarray(list(itertools.product(range(space.categories), repeat=space.length)), np.int32)
+    middles = [(edges[1:] + edges[:-1]) / 2.0 for edges in axes(space, CELLS * FINE)]
+    return np.stack(np.meshgrid(*middles, indexing="ij"), axis=-1).reshape(-1, space.dimension).astype(np.float32)
+
+
+def masses(space, log_probs) -> np.ndarray:
+    """The probability of every state, or of every cell of the coarse grid."""
+    probs = np.exp(np.asarray(log_probs, np.float64))
+    if not isinstance(space, Box):
+        return probs
+    volume = np.prod([edges[1] - edges[0] for edges in axes(space, CELLS * FINE)])
+    shape = [part for _ in range(space.dimension) for part in (CELLS, FINE)]
+    return volume * probs.reshape(shape).sum(axis=tuple(range(1, 2 * space.dimension, 2))).ravel()
+
+
+def counts(space, states) -> np.ndarray:
+    """How many of the draws are each state, or lie in each cell; the last entry is beyond."""
+    states = np.asarray(states)
+    if isinstance(space, Box):
+        inner = np.histogramdd(states, axes(space, CELLS))[0].ravel()
+        return np.append(inner, len(states) - inner.sum())
+    shape = space.shape if isinstance(space, Lattice) else (space.categories,) * space.length
+    return np.append(np.bincount(np.ravel_multi_index(tuple(states.T), shape), minlength=int(np.prod(shape))), 0)
+
+
+@each_decoder
+def test_it_is_a_distribution_that_it_draws_from(name, key):
+    """Draws are legal, probabilities sum to one, and draws have the probabilities that they are said to have."""
+    space, _ = DECODERS[name]
+    embedding = jax.random.normal(key, (EMBEDDING,))
+    states, legal, log_probs = compiled(name)(key, embedding)
+    probs = masses(space, log_probs)
+    assert np.all(np.isfinite(np.asarray(states, np.float64)))
+    if not name.startswith("dequantized"):  # a flow over cells does not know the walls
+        assert np.all(legal)
+    seen = counts(space, states)
+    beyond = seen[-1] / DRAWS
+    chance = float(monte_carlo(np.sqrt(beyond * (1.0 - beyond)), DRAWS))
+    np.testing.assert_allclose(probs.sum() + beyond, 1.0, rtol=0, atol=QUADRATURE + chance)
+    assert probs.std() > 1e-4
+    assert_frequencies(seen[:-1], probs / probs.sum(), detects=0.09)
+
+
+@each_decoder
+def test_its_gradients_are_finite_at_extreme_inputs(name, key):
+    """Of the objective, for embeddings of 1e3 and for states at the ends of the space and beyond."""
+    space, _ = DECODERS[name]
+    _, model = model_of(name)
+    embeddings = jnp.stack([jnp.full(EMBEDDING, 1e3), jnp.full(EMBEDDING, -1e3), jnp.zeros(EMBEDDING)])
+    some = points(space)[:: max(1, len(points(space)) // 7)][:7]
+    if isinstance(space, Box):
+        ends = 1.0 if space.bounded else 100.0
+        some = np.concatenate([some, [space.middle + ends * space.scale, space.middle - ends * space.scale]])
+    elif name in ("enumerated", "autoregressive, masked"):
+        some = some[np.asarray(jax.vmap(space.contains)(jnp.asarray(some)))]
+    states = jnp.broadcast_to(jnp.asarray(some, points(space).dtype), (3, *some.shape))
+
+    def loss(parameters, static):
+        spaces = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (3, *leaf.shape)), space)
+        return -jnp.mean(eqx.combine(parameters, static).objective(key, embeddings, states, spaces))
+
+    parameters, static = eqx.partition(model, eqx.is_inexact_array)
+    value, gradient = eqx.filter_jit(jax.value_and_grad(loss))(parameters, static)
+    assert np.isfinite(value)
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradient))
+
+
+@each_decoder
+def test_saved_and_loaded_it_gives_the_same_numbers(name, tmp_path):
+    config, model = model_of(name)
+    save_model(tmp_path / "model.safetensors", model, config)
+    loaded, found, _ = load_model(tmp_path / "model.safetensors", MODELS)
+    assert asdict(found) == asdict(config)
+    assert found == config
+    for one, other in zip(jax.tree.leaves(model), jax.tree.leaves(loaded), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert jax.tree.structure(model) == jax.tree.structure(loaded)
+
+
+SPACES = {"a line": Box((0.0,), (1.0,)), "a plane": Box((0.0,) * 2, (1.0,) * 2), "a row": Lattice((4,)),
+          "a grid": Lattice((3, 3)), "tokens": Tokens(2, 3)}  # fmt: skip
+FITS = {
+    "CouplingFlowConfig": {"a plane"}, "MixtureConfig": {"a line", "a plane"},
+    "FlowMatchingConfig": {"a line", "a plane"}, "DequantizedFlowConfig": {"a grid"},
+    "EnumeratedDecoderConfig": {"a row", "a grid"}, "AutoregressiveConfig": {"tokens"},
+}  # fmt: skip
+KINDS = {type(decoder).__name__: decoder for _, decoder in DECODERS.values()}
+
+
+@pytest.mark.parametrize("where", SPACES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_decoder_that_does_not_fit_a_space_is_refused_when_the_model_is_built(kind, where):
+    space = SPACES[where]
+    config = ModelConfig(space_config(space), KINDS[kind], MeanConfig(8, 1), embedding=EMBEDDING)
+    if where in FITS[kind]:
+        eqx.filter_eval_shape(config.build, jax.random.key(0))
+    else:
+        with pytest.raises(InputError, match=r"fit|dimension|Lattice|Tokens|Box") as error:
+            config.build(jax.random.key(0))
+        assert space.signature in str(error.value)

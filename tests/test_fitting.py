@@ -1,0 +1,442 @@
+"""`nbf.fit`: what it chooses, where its beliefs come from, when it stops, what it keeps, and that it learns."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import signal
+from dataclasses import fields, replace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from agreement import assert_frequencies
+from constructors import small_grid
+from safetensors.numpy import load_file, save_file
+from tolerances import FLOAT, monte_carlo
+from worlds import posterior, three_rooms
+
+import nbf
+from nbf import fitting, prng
+from nbf.beliefs.sources import ExactPosteriors
+from nbf.contracts import Family, InputError, StateSpace
+from nbf.evaluation.calibration import Calibration, calibrate
+from nbf.filters.point_mass import PointMassFilter
+from nbf.models.attention import AttentionConfig
+from nbf.models.autoregressive import AutoregressiveConfig
+from nbf.models.belief_model import BoxConfig, LatticeConfig, ModelConfig
+from nbf.models.dequantization import DequantizedFlowConfig
+from nbf.models.enumerated import EnumeratedDecoderConfig
+from nbf.models.flow import CouplingFlowConfig
+from nbf.models.mixture import MixtureConfig
+from nbf.models.set_encoder import MeanConfig
+from nbf.spaces import Box, Lattice, Tokens
+from nbf.training import fit as training
+from nbf.training.checkpoint import read_file
+from nbf.training.fit import FitConfig, TrainingStopped
+
+TINY = FitConfig(steps=300, batch=16, samples=32, optimizer="adam", learning_rate=1e-2, random_sets=True)
+SMALL = {"embedding": 8, "encoder": MeanConfig(width=16, depth=1), "training": TINY, "progress": False}
+SOFTMAX = EnumeratedDecoderConfig(width=16, depth=1)
+HORIZON = 4
+
+
+@functools.cache
+def fitted() -> nbf.FittedModel:
+    """A softmax on a 3 x 3 grid, from exact beliefs."""
+    return nbf.fit(small_grid(), horizon=HORIZON, decoder=SOFTMAX, **SMALL)
+
+
+class Walk(nbf.Environment):
+    """On a line, stopped by its walls if it has any. The policy is the drift; what is seen is the position + noise."""
+
+    space: Box
+
+    def init(self, key):
+        return jax.random.uniform(key, (1,), minval=-1.9, maxval=1.9)
+
+    def transition(self, key, state, policy):
+        moved = state + policy + 0.5 * jax.random.normal(key, (1,))
+        return jnp.clip(moved, -2.0, 2.0) if self.space.bounded else moved
+
+    def observe(self, key, state, next_state):
+        return next_state[0] + jax.random.normal(key)
+
+    def log_likelihood(self, observation, state, next_state):
+        return jax.scipy.stats.norm.logpdf(observation, next_state[0])
+
+    def check_observation(self, observation):
+        pass
+
+
+DRIFT, PARTICLES = 0.3, 32
+
+
+class Drifts(Family):
+    """Within walls, with a drift that changes from step to step."""
+
+    def sample(self, key):
+        return Walk(Box((-2.0,), (2.0,))), jnp.asarray(DRIFT)
+
+    def schedule(self, key, steps):
+        stretch = lambda tree: jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (steps, *leaf.shape)), tree)  # noqa: E731
+        return stretch(self.sample(key)[0]), DRIFT * (-1.0) ** jnp.arange(steps)
+
+
+@functools.cache
+def walker(bounded=False) -> nbf.FittedModel:
+    """A mixture on a line, from a particle filter."""
+    family = Drifts() if bounded else (Walk(Box((-2.0,), (2.0,), bounded=False)), jnp.asarray(DRIFT))
+    mixture = MixtureConfig(components=2, width=8, depth=1)
+    return nbf.fit(family, steps=20, particles=PARTICLES, horizon=1, decoder=mixture, **SMALL)
+
+
+# What is chosen
+
+CHOICES = {
+    "a small grid": (Lattice((8, 8)), EnumeratedDecoderConfig),
+    "the largest that is listed": (Lattice((64, 64)), EnumeratedDecoderConfig),
+    "a large grid": (Lattice((64, 65)), DequantizedFlowConfig),
+    "a large cube": (Lattice((17, 17, 17)), DequantizedFlowConfig),
+    "a large lattice of six dimensions": (Lattice((5,) * 6), DequantizedFlowConfig),
+    "a long line": (Lattice((5000,)), EnumeratedDecoderConfig),
+    "symbols": (Tokens(4, 13), AutoregressiveConfig),
+    "a line": (Box((0.0,), (1.0,)), MixtureConfig),
+    "a line without ends": (Box((0.0,), (1.0,), bounded=False), MixtureConfig),
+    "a plane": (Box((0.0, 0.0), (1.0, 1.0)), CouplingFlowConfig),
+    "all of space": (Box((0.0,) * 3, (1.0,) * 3, bounded=False), CouplingFlowConfig),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_the_decoder_suits_the_space(name):
+    space, kind = CHOICES[name]
+    decoder = fitting.decoder_for(space)
+    assert type(decoder) is kind
+    decoder.check(space)
+
+
+class Circle(StateSpace):
+    """A space that no decoder is known for."""
+
+    context: None = None
+    signature: str = eqx.field(static=True, default="circle()")
+    features: int = eqx.field(static=True, default=1)
+
+    def encode(self, state):
+        return state
+
+    def decode(self, numbers):
+        return numbers
+
+    def contains(self, state):
+        return jnp.bool_(True)
+
+
+def test_where_no_decoder_is_known_one_is_asked_for():
+    with pytest.raises(InputError, match=r"circle\(\).*give one"):
+        fitting.decoder_for(Circle())
+
+
+def test_what_is_said_is_taken():
+    assert fitted().config == ModelConfig(LatticeConfig((3, 3)), SOFTMAX, SMALL["encoder"], embedding=8)
+    assert fitted().steps == len(fitted().losses) * training.CHUNK == 300
+    assert walker().config.space == BoxConfig((-2.0,), (2.0,), bounded=False)
+    assert walker().steps == 20
+
+
+# Where beliefs come from
+
+
+def test_beliefs_are_exact_where_states_can_be_listed():
+    assert fitted().teacher == "the exact filter"
+    assert fitted().teacher_ess is None
+    assert fitted().on_walls == 0.0
+    assert fitted().calibration.js is not None
+    assert "JS from the exact belief" in str(fitted())
+
+
+@functools.cache
+def taught(bounded: bool) -> tuple[np.ndarray, np.ndarray]:
+    """ESS and share on the walls of many particle filters at depth 0 or 1, in NumPy."""
+    rng, reps = np.random.default_rng(2026), 4000
+
+    def moved(size):
+        end = rng.uniform(-1.9, 1.9, size) + DRIFT + 0.5 * rng.normal(size=size)
+        return np.clip(end, -2.0, 2.0) if bounded else end
+
+    particles, seen = moved((reps, PARTICLES)), moved((reps, 1)) + rng.normal(size=(reps, 1))
+    weights = np.exp(-0.5 * (particles - seen) ** 2)
+    weights /= weights.sum(axis=1, keepdims=True)
+    after = rng.random(reps) < 0.5
+    on_wall = np.sum(weights * (np.abs(particles) >= 2.0), axis=1)
+    return np.where(after, 1.0 / np.sum(weights**2, axis=1), PARTICLES), np.where(after & bounded, on_wall, 0.0)
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+def test_elsewhere_they_are_a_particle_filters_and_its_quality_is_told(bounded):
+    """Within walls the family is one that changes at every step."""
+    result, (ess, on_wall) = walker(bounded), taught(bounded)
+    assert result.teacher == "a particle filter of 32"
+    assert result.calibration.js is None
+    np.testing.assert_allclose(result.teacher_ess, ess.mean(), rtol=0, atol=monte_carlo(ess.std(), fitting.TAUGHT))
+    # A share is found by 64 draws of each belief, which adds at most p(1 - p)/64 <= p/64 to its variance.
+    sigma = np.sqrt(on_wall.var() + on_wall.mean() / fitting.TAUGHT)
+    np.testing.assert_allclose(result.on_walls, on_wall.mean(), rtol=0, atol=monte_carlo(sigma, fitting.TAUGHT))
+    assert ("on a wall" in str(result)) == bounded == (result.on_walls > 0)
+
+
+STAYING = (0.2, 0.7)
+
+
+class Rooms(Family):
+    """Three rooms under a policy that changes from step to step."""
+
+    def sample(self, key):
+        return three_rooms(), jnp.asarray(STAYING[0])
+
+    def schedule(self, key, steps):
+        world = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (steps, *leaf.shape)), three_rooms())
+        return world, jnp.asarray(STAYING)[jnp.arange(steps) % 2]
+
+
+def test_exact_beliefs_of_a_family_that_changes_are_those_of_all_trajectories(key):
+    """p0, or the posterior of one or of two observations, each as often as it should be."""
+    sequences = [seen for depth in range(3) for seen in itertools.product(range(3), repeat=depth)]
+    truth = [posterior(three_rooms(), seen, STAYING[: len(seen)]) for seen in sequences]
+    source = ExactPosteriors(Rooms(), horizon=2)
+    probs = jax.jit(jax.vmap(lambda key: source.posterior(key).probs))(jax.random.split(key, 6000))
+    distance = np.abs(np.asarray(probs, np.float64)[:, None] - np.stack([belief for belief, _ in truth])).max(axis=-1)
+    np.testing.assert_allclose(distance.min(axis=1), np.zeros(6000), **FLOAT)
+    counts = np.bincount(distance.argmin(axis=1), minlength=len(truth))
+    assert_frequencies(counts, [evidence / 3 for _, evidence in truth], detects=0.05)
+
+
+def test_a_teacher_may_be_named():
+    source, name = fitting._beliefs(nbf.One(*small_grid()), small_grid()[0], 3, 64, nbf.ExactFilter(), 0.0)
+    assert isinstance(source.filter, nbf.ExactFilter)
+    assert name == "ExactFilter"
+
+
+# When training stops
+
+
+def test_a_run_stalls_when_its_best_look_is_too_long_ago():
+    """Against the definition, for all beginnings of random sequences with many ties."""
+    rng = np.random.default_rng(2026)
+    for _ in range(200):
+        run, patience = training._Run({}, {}), int(rng.integers(1, 5))
+        for loss in rng.integers(0, 6, 12):
+            run.held_out.append(float(loss))
+            assert run.stalled(patience) == (len(run.held_out) - 1 - int(np.argmin(run.held_out)) >= patience)
+            assert not run.stalled(0)
+
+
+RESTLESS = FitConfig(steps=400, batch=8, samples=16, optimizer="adam", learning_rate=0.1, patience=2)
+"""Steps so large that some look is soon worse than one before."""
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """A look at every chunk, each saved; compiled once for all runs of this file."""
+    monkeypatch.setattr(training, "CHECK_EVERY", training.CHUNK)
+    monkeypatch.setattr(training, "SAVE_EVERY", 0.0)
+    for name in ("training_chunk", "held_out_loss"):
+        monkeypatch.setattr(training, name, functools.partial(compiled_once, name))
+
+
+COMPILED, MAKE = {}, {name: getattr(training, name) for name in ("training_chunk", "held_out_loss")}
+
+
+def compiled_once(name, source, static, config, *more):
+    what = name, jax.tree.structure(static), config, str(more)
+    return COMPILED.setdefault(what, MAKE[name](source, static, config, *more))
+
+
+def rooms(config=RESTLESS, **more) -> nbf.FittedModel:
+    settings = {**SMALL, "training": config, "horizon": 2, "decoder": SOFTMAX, **more}
+    return nbf.fit(Rooms(), **settings)
+
+
+def test_a_loss_that_does_not_fall_stops_the_run(often, capsys):
+    """With steps below float32's resolution: the first look stays the best."""
+    result = rooms(replace(RESTLESS, learning_rate=1e-12), progress=True)
+    assert result.steps == 3 * training.CHUNK
+    np.testing.assert_array_equal(result.held_out, np.full(3, result.held_out[0]))
+    said = capsys.readouterr().err
+    assert "stopped early at step 60, no better since step 20" in said
+    assert "step 40 of 400" in said
+    assert "calibration: belief 200 of 200" in said
+
+
+def test_a_run_that_is_stopped_and_resumed_stops_early_at_the_same_step(often, tmp_path, monkeypatch):
+    whole, path = rooms(), tmp_path / "run.safetensors"
+    assert 60 < whole.steps < 400
+    for step in (20, whole.steps - 20):
+        with monkeypatch.context() as patch:
+            patch.setattr(training.Progress, "update", lambda _, done, loss, at=step: at == done and interrupt())
+            with pytest.raises(TrainingStopped):
+                rooms(resume=path)
+        assert load_file(path)["held_out"].shape == (step // 20,)
+    for _ in range(2):  # the second time there is nothing left to do
+        result = rooms(resume=path)
+        np.testing.assert_array_equal(result.losses, whole.losses)
+        np.testing.assert_array_equal(result.held_out, whole.held_out)
+        same_leaves(result.model, whole.model)
+        assert result.calibration.summary() == whole.calibration.summary()
+    with pytest.raises(InputError, match="another purpose"):
+        rooms(resume=path, horizon=3)
+    damaged = {**load_file(path), "held_out": np.full(whole.held_out.shape, np.nan)}
+    save_file(damaged, path, metadata=read_file(path)[0])
+    with pytest.raises(InputError, match="not finite"):
+        rooms(resume=path)
+
+
+def interrupt():
+    signal.raise_signal(signal.SIGINT)
+
+
+def same_leaves(one, other):
+    for mine, theirs in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+# What is kept
+
+
+@pytest.mark.parametrize("build", [fitted, walker], ids=["exact", "particles"])
+def test_what_is_saved_is_loaded(build, tmp_path, key):
+    original = build()
+    original.save(tmp_path / "model.safetensors")
+    loaded = nbf.FittedModel.load(tmp_path / "model.safetensors")
+    assert str(loaded) == str(original)
+    for each in fields(nbf.FittedModel):
+        if each.name not in ("model", "calibration"):
+            np.testing.assert_array_equal(getattr(loaded, each.name), getattr(original, each.name))
+    for each in fields(Calibration):
+        found, kept = getattr(loaded.calibration, each.name), getattr(original.calibration, each.name)
+        assert type(found) is type(kept)
+        np.testing.assert_array_equal(found, kept)
+    same_leaves(loaded.model, original.model)
+    same_leaves(nbf.load_model(tmp_path / "model.safetensors"), original.model)
+
+
+def test_a_loaded_model_filters_the_same(tmp_path, key):
+    environment, policy = small_grid()
+    fitted().save(tmp_path / "model.safetensors")
+    states = []
+    for result in (fitted(), nbf.FittedModel.load(tmp_path / "model.safetensors")):
+        tracker = result.filter(num_particles=8)
+        state, _ = tracker.step(key, tracker.init(key, environment), 1, environment, policy)
+        states.append(state)
+        assert tracker.num_particles == 8
+    same_leaves(*states)
+
+
+def rewritten(path, change):
+    """The same model with another note."""
+    metadata, _ = read_file(path)
+    note = json.loads(metadata["fitted"])
+    after = change(note)
+    metadata["fitted"] = after if isinstance(after, str) else json.dumps(note)
+    save_file(load_file(path), path, metadata=metadata)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda note: "no JSON",
+        lambda note: "[]",
+        lambda note: "null",
+        lambda note: "[" * 100_000,
+        lambda note: "1" * (fitting.LONGEST_NOTE + 1),
+        lambda note: note.pop("calibration") and None,
+        lambda note: note.update(calibration=3),
+        lambda note: note.update(more=1),
+        lambda note: note.update(seconds="long"),
+        lambda note: note.update(steps=1.5),
+        lambda note: note.update(losses=["a"]),
+        lambda note: note.update(losses=[[1.0], []]),
+        lambda note: note.update(teacher=None),
+        lambda note: note["calibration"].update(pit=[[]]),
+        lambda note: note["calibration"].update(pit=[1.0]),
+        lambda note: note["calibration"].update(levels=[0.5]),
+        lambda note: note["calibration"].update(nll=None),
+    ],
+)
+def test_a_note_that_makes_no_sense_is_refused_and_the_model_still_loads(change, tmp_path):
+    path = tmp_path / "model.safetensors"
+    walker().save(path)
+    rewritten(path, change)
+    with pytest.raises(InputError, match="known of the model"):
+        nbf.FittedModel.load(path)
+    same_leaves(nbf.load_model(path), walker().model)
+
+
+def test_a_model_without_a_note_is_for_load_model(tmp_path):
+    nbf.save_model(tmp_path / "model.safetensors", walker().model, walker().config)
+    with pytest.raises(InputError, match=r"nbf\.load_model"):
+        nbf.FittedModel.load(tmp_path / "model.safetensors")
+
+
+# How good it is
+
+
+def test_it_is_better_than_an_untrained_model():
+    """By far more than the errors of both, and by the exact beliefs' own measure."""
+    result = fitted()
+    untrained = result.config.build(prng.stream(0, "fit", "parameters"))
+    source = ExactPosteriors(nbf.One(*small_grid()), HORIZON)
+    before = calibrate(prng.stream(0, "fit", "calibration"), untrained, source, beliefs=fitting.BELIEFS)
+    after = result.calibration
+    assert after.js + 4 * after.js_error < before.js - 4 * before.js_error
+    assert after.nll + 4 * after.nll_error < before.nll - 4 * before.nll_error
+    assert result.losses[-1] < result.losses[0]
+
+
+def test_printed_it_says_what_it_is():
+    head, *table = str(walker()).splitlines()
+    assert head.startswith("MixtureConfig for reals((-2.0, 2.0),): 20 steps in ")
+    assert "on beliefs of a particle filter of 32 (ESS " in head
+    assert any("held-out NLL" in line for line in table)
+    assert any("verdict" in line for line in table)
+
+
+# What cannot be done
+
+
+class Crooked(Walk):
+    """Its states have two numbers, its space one."""
+
+    def init(self, key):
+        return jnp.zeros(2)
+
+
+GRID, LINE = small_grid(), (Walk(Box((-2.0,), (2.0,))), jnp.asarray(0.1))
+
+
+@pytest.mark.parametrize(
+    ("family", "arguments", "said"),
+    [
+        (GRID, {"horizon": -1}, "horizon.*-1"),
+        (LINE, {"particles": 1}, "particles.*1"),
+        (LINE, {"spread": -0.5}, r"spread.*-0\.5"),
+        (LINE, {"spread": float("nan")}, "spread.*nan"),
+        (GRID, {"spread": 0.5}, "bounded Box.*lattice"),
+        (GRID, {"steps": 0}, "steps"),
+        (GRID, {"embedding": 0}, "embedding.*0"),
+        (GRID, {"decoder": MixtureConfig()}, "mixture.*lattice"),
+        (LINE, {"decoder": CouplingFlowConfig()}, "2 dimensions"),
+        (GRID, {"encoder": AttentionConfig(width=0)}, "width.*0"),
+        (Crooked(Box((-2.0,), (2.0,))), {}, r"`init` of Crooked.*box.*check_environment"),
+        (LINE, {"teacher": PointMassFilter(4)}, "point-mass filter needs"),
+    ],
+    ids=lambda value: ", ".join(value) if isinstance(value, dict) else None,
+)
+def test_what_cannot_be_done_is_refused_before_training(family, arguments, said, monkeypatch):
+    monkeypatch.setattr(training, "CHUNK", 10**9)  # a chunk would never end
+    with pytest.raises(InputError, match=said):
+        nbf.fit(family, progress=False, **arguments)
