@@ -4,6 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+
+import nbf
+from nbf.contracts import InputError
+from nbf.testing import check_model
 
 ROOT = Path(__file__).parents[1]
 
@@ -13,11 +21,24 @@ def test_the_example_runs(capsys):
     assert len(blocks) == 1
     code = [line for line in blocks[0].splitlines() if line.strip()]
     assert len(code) <= 15
-    exec(compile(blocks[0], "README.md", "exec"), {})
+    exec(compile(blocks[0], "README.md", "exec", dont_inherit=True), {})
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 21
     probability = float(lines[-1].split(":")[1])
     assert 0.0 < probability <= 1.0
+
+
+def test_the_recipe_for_a_decoder_makes_a_sound_model():
+    """Every block of the page on models runs, and the model of its last one keeps the contract."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "models.md").read_text(), re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        names: dict[str, Any] = {"__name__": "models_page"}
+        exec(compile(block, "models.md", "exec", dont_inherit=True), names)
+    report = check_model(names["model"], names["model"].space)
+    assert report.passed, str(report)
+    with pytest.raises(InputError, match="lattice"):
+        nbf.ModelConfig(nbf.LatticeConfig((3, 3)), names["GaussianConfig"]()).build(jax.random.key(0))
 
 
 def test_links_point_at_files():

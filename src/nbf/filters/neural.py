@@ -147,6 +147,7 @@ class NeuralBayesianFilter(Filter):
             return after, info
         # If simulator or model left nothing that is finite, the belief stays as it was.
         sound = jnp.all(jnp.isfinite(embedding))
+        info = FilterInfo(info.ess, info.log_evidence, attempts, recovered | ~sound)
         return jax.tree.map(lambda old, new: jnp.where(sound, new, old), state, after), info
 
     def belief(self, state: NeuralState, environment: Environment) -> ModelBelief:

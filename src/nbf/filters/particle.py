@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int, Key
 from nbf.beliefs.particles import ParticleBelief, effective_sample_size, normalize
 from nbf.beliefs.resampling import RESAMPLERS
 from nbf.contracts import Environment, Filter, FilterInfo, InputError, Observation, Policy, State
-from nbf.filters.attempts import diverged, until_some_weight
+from nbf.filters.attempts import diverged, some_weight, until_some_weight
 
 
 class ParticleState(eqx.Module):
@@ -84,12 +84,11 @@ class ParticleFilter(Filter):
         posterior, log_evidence = normalize(log_weights)
         recovered = log_evidence == -jnp.inf
         info = FilterInfo(effective_sample_size(log_weights), log_evidence, attempts, recovered)
-        lost = diverged(states)
-        if lost is None:
+        if diverged(states) is None:
             return ParticleState(states, jnp.where(recovered, prior, posterior)), info
         after = ParticleState(states, jnp.where(recovered, normalize(prior)[0], posterior))
         # If the simulator left nothing that is finite, the set stays as it was.
-        return jax.tree.map(lambda old, new: jnp.where(jnp.all(lost), old, new), state, after), info
+        return jax.tree.map(lambda old, new: jnp.where(some_weight(prior), new, old), state, after), info
 
     def belief(self, state: ParticleState, environment: Environment) -> ParticleBelief:
         return ParticleBelief(state.states, state.log_weights)

@@ -184,6 +184,15 @@ AnyDecoder = (
 (key, space, size of the condition)."""
 
 
+@runtime_checkable
+class DecoderConfig(Protocol):
+    """What a config of a user's own decoder must offer. Its checkpoints cannot be loaded: a loader builds the
+    library's own classes alone."""
+
+    def check(self, space: Any, /) -> None: ...
+    def build(self, key: Any, space: Any, condition: int, /) -> Decoder: ...
+
+
 @dataclass(frozen=True)
 class BoxConfig:
     """Which `Box` the states lie in."""
@@ -233,7 +242,7 @@ class ModelConfig:
     """Any encoder with any decoder that fits the space."""
 
     space: BoxConfig | LatticeConfig | TokensConfig
-    decoder: AnyDecoder
+    decoder: AnyDecoder | DecoderConfig
     encoder: AnyEncoder = field(default_factory=MeanConfig)
     embedding: int = 32
     """Embedding size m."""
