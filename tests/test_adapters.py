@@ -191,7 +191,7 @@ class Three(Walk):
         ({"hidden": None}, "`hidden` and `restore`"),
         ({"env": Endless()}, "restart=True"),
     ],
-    ids=str,
+    ids=["nothing", "both", "zero", "nan", "shape", "hidden", "endless"],
 )
 def test_a_gymnax_environment_that_says_too_little_is_refused(change, named):
     with pytest.raises(InputError, match=named):

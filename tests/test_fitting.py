@@ -233,9 +233,9 @@ def test_exact_beliefs_of_a_family_that_changes_are_those_of_all_trajectories(ke
     sequences = [seen for depth in range(3) for seen in itertools.product(range(3), repeat=depth)]
     truth = [posterior(three_rooms(), seen, STAYING[: len(seen)]) for seen in sequences]
     source = ExactPosteriors(Rooms(), horizon=2)
-    probs = jax.jit(jax.vmap(lambda key: source.posterior(key).probs))(jax.random.split(key, 6000))
+    probs = jax.jit(jax.vmap(lambda key: source.posterior(key).probs))(jax.random.split(key, 8000))
     distance = np.abs(np.asarray(probs, np.float64)[:, None] - np.stack([belief for belief, _ in truth])).max(axis=-1)
-    np.testing.assert_allclose(distance.min(axis=1), np.zeros(6000), **FLOAT)
+    np.testing.assert_allclose(distance.min(axis=1), np.zeros(8000), **FLOAT)
     counts = np.bincount(distance.argmin(axis=1), minlength=len(truth))
     assert_frequencies(counts, [evidence / 3 for _, evidence in truth], detects=0.05)
 
