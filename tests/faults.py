@@ -168,7 +168,8 @@ def check_million(name, key):
     filter = MILLIONS[name]()
     grid, policy = deaf_grid()
     start = begin(filter, key, grid)
-    compiled = jax.jit(filter.update).lower(key, start, jnp.asarray(1), grid, policy).compile()
+    update = jax.jit(lambda *inputs: filter.update(*inputs))
+    compiled = update.lower(key, start, jnp.asarray(1), grid, policy).compile()
     taken = compiled.memory_analysis()
     each = (taken.temp_size_in_bytes + taken.output_size_in_bytes) / MILLION
     print(f"{name}: {each:.0f} bytes for each of a million particles")

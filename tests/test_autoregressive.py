@@ -226,6 +226,7 @@ def test_an_inverse_cdf_never_gives_what_has_no_probability(size):
     np.testing.assert_array_equal(exact, [0, 0, 2, 2])
 
 
+@pytest.mark.slow
 def test_it_learns_a_belief_whose_symbols_depend_on_each_other(key):
     """Each symbol but the first repeats the one before it: from log 27, the cross-entropy comes near log 3."""
     space = Tokens(3, 3)

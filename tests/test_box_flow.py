@@ -94,6 +94,7 @@ def counts(transform, base):
     return np.bincount(cell(coordinates_of(states, base), base), minlength=BINS**2 + 1)
 
 
+@pytest.mark.slow
 @each_kind
 def test_the_density_integrates_to_one(transform, base):
     """With what samples say lies beyond the grid."""
@@ -103,6 +104,7 @@ def test_the_density_integrates_to_one(transform, base):
     np.testing.assert_allclose(masses(transform, base).sum(), 1.0 - beyond, rtol=0, atol=QUADRATURE + error)
 
 
+@pytest.mark.slow
 @each_kind
 def test_samples_have_the_density_it_says(transform, base):
     mass, seen = masses(transform, base), counts(transform, base)
@@ -148,6 +150,7 @@ def mean_log_prob(decoder, condition, states):
     return jnp.mean(decoder.log_prob(condition, states, decoder.space))
 
 
+@pytest.mark.slow
 @one_of_each
 def test_densities_and_gradients_are_finite_at_extremes(transform, base, key):
     """At the corners of the box and, where it has no ends, a thousand of its sizes away; for any embedding."""

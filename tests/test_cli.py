@@ -93,7 +93,7 @@ def test_help_explains_every_option(name: str, capsys: pytest.CaptureFixture[str
     words = " ".join(text.replace("│", " ").split())
     for option in dataclasses.fields(COMMANDS[name]):
         flag = f"--{option.name.replace('_', '-')}"
-        known = {flag, flag.replace("--", "--no-"), option.name.upper(), "{gridworld}"}
+        known = {flag, flag.replace("--", "--no-"), option.name.upper(), "{gridworld,donuts,triangulation}"}
         assert option.name == "command" or any(spelling in text for spelling in known), option.name
     source = COMMANDS[name].__doc__
     assert source is not None
@@ -294,7 +294,7 @@ def test_reproduce_records_once_and_evaluate_agrees(
     contenders, few = gridworld.contenders, ("nbf(16)", "exact")
     monkeypatch.setattr(gridworld, "contenders", lambda *args: [row for row in contenders(*args) if row.label in few])
     first = answered(capsys, *REPRODUCE, "--runs", trained)
-    assert [(run["config"], run["arm"], run["new"]) for run in first["runs"]] == [(CONFIG, ARM, True)]
+    assert [(run["run"], run["new"]) for run in first["runs"]] == [(f"{CONFIG} {ARM} seed 0", True)]
     results = Path("results/gridworld")
     (run,) = read_runs(results)
     assert run.command == shlex.join(["nbf", *REPRODUCE, "--runs", str(trained), "--json"])

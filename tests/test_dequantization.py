@@ -54,6 +54,7 @@ def estimates(decoder, keys, samples):
     return jax.vmap(lambda key: decoder.log_prob_estimate(key, CONDITION, states, SPACE, samples))(keys)
 
 
+@pytest.mark.slow
 @each_kind
 def test_cells_sum_to_one(name):
     probs = np.exp(log_probs(name))
@@ -61,6 +62,7 @@ def test_cells_sum_to_one(name):
     np.testing.assert_allclose(probs.sum(), 1.0, rtol=0, atol=QUADRATURE)
 
 
+@pytest.mark.slow
 @each_kind
 def test_samples_have_the_probabilities_it_says(name, key):
     run = eqx.filter_jit(lambda decoder, key: decoder.sample(key, CONDITION, 40_000, SPACE))

@@ -21,7 +21,6 @@ from faults import (
     assert_sound,
     begin,
     check_bad_days,
-    check_million,
     deaf_grid,
     filter_of,
     probabilities,
@@ -70,6 +69,7 @@ def test_what_is_no_observation_is_refused_before_anything_is_compiled(name, wro
 # Missing observations, one particle, duplicates
 
 
+@pytest.mark.slow
 @each_filter
 def test_a_missing_observation_is_one_that_tells_nothing(name, key):
     """With an error of 4 in 5 all five symbols are equally likely, whatever happened: same key, same belief."""
@@ -109,6 +109,7 @@ SINGLE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SINGLE)
 def test_a_single_particle_is_a_filter(name, key):
     grid, policy = deaf_grid()
@@ -180,12 +181,8 @@ def test_a_swapped_environment_is_the_one_that_is_used(key):
     assert np.abs(np.asarray(together[0]) - np.asarray(together[1])).max() > 0.01
 
 
-# Disk full, and a million particles
+# Disk full
 
 
 def test_a_file_that_does_not_fit_leaves_the_old_one(tmp_path):
     save_when_full(tmp_path, NoRoom(4096), large=20_000)
-
-
-def test_a_million_particles(key):
-    check_million("particle", key)

@@ -31,7 +31,7 @@ def test_ten_thousand_steps(name, key):
     check_bad_days(name, key, 10_000)
 
 
-@pytest.mark.parametrize("name", [name for name in MILLIONS if name != "particle"])
+@pytest.mark.parametrize("name", MILLIONS)
 def test_a_million_particles(name, key):
     check_million(name, key)
 

@@ -39,9 +39,7 @@ from nbf.training import fit as training
 from nbf.training.checkpoint import read_file
 from nbf.training.fit import FitConfig, TrainingStopped
 
-RESTLESS = FitConfig(
-    steps=2000, batch=16, samples=32, optimizer="adam", learning_rate=3e-2, random_sets=True, patience=2
-)
+RESTLESS = FitConfig(steps=2000, batch=16, samples=32, optimizer="adam", learning_rate=3e-2, patience=2)
 """Steps so large that, once it has learned, some look at the held-out beliefs is soon worse than one before."""
 SMALL = {"embedding": 8, "encoder": MeanConfig(width=16, depth=1), "training": RESTLESS}
 SOFTMAX = EnumeratedDecoderConfig(width=16, depth=1)
@@ -168,6 +166,7 @@ def test_where_no_decoder_is_known_one_is_asked_for():
         fitting.decoder_for(Circle())
 
 
+@pytest.mark.slow
 def test_what_is_said_is_taken():
     assert fitted().config == ModelConfig(LatticeConfig((3, 3)), SOFTMAX, SMALL["encoder"], embedding=8)
     assert fitted().steps == len(fitted().losses) * training.CHUNK
@@ -439,4 +438,4 @@ GRID, LINE = small_grid(), (Walk(Box((-2.0,), (2.0,))), jnp.asarray(0.1))
 def test_what_cannot_be_done_is_refused_before_training(family, arguments, said, monkeypatch):
     monkeypatch.setattr(training, "CHUNK", 10**9)  # a chunk would never end
     with pytest.raises(InputError, match=said):
-        nbf.fit(family, progress=False, **arguments)
+        nbf.fit(family, progress=False, **{**SMALL, **arguments})

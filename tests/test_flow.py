@@ -16,6 +16,10 @@ from nbf.models.transforms import LOG_SCALE_LIMIT
 
 N = 32
 each_transform = pytest.mark.parametrize("name", TRANSFORMS)
+affine_or_slow = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name.startswith("affine") else [pytest.mark.slow]) for name in TRANSFORMS]
+)
+"""What concerns the stack of layers, whatever their map: the others are for the slow run."""
 each_dimension = pytest.mark.parametrize("dimension", [1, 2, 3, 4])
 
 
@@ -75,7 +79,7 @@ def test_log_determinant_is_that_of_the_jacobian(name, dimension, key):
     np.testing.assert_allclose(actual, -log_determinants, **FLOAT)
 
 
-@each_transform
+@affine_or_slow
 @pytest.mark.parametrize("dimension", [1, 3])
 def test_starts_as_the_identity(name, dimension, key):
     flow = jax.jit(TRANSFORMS[name], static_argnums=1)(key, dimension)
@@ -86,7 +90,7 @@ def test_starts_as_the_identity(name, dimension, key):
     np.testing.assert_allclose(log_determinant, np.zeros(N), **FLOAT)
 
 
-@each_transform
+@affine_or_slow
 @each_dimension
 def test_every_coordinate_is_moved_and_depends_on_the_embedding(name, dimension, key):
     flow = transform(name, dimension)
@@ -98,7 +102,7 @@ def test_every_coordinate_is_moved_and_depends_on_the_embedding(name, dimension,
         assert np.abs(x - other)[axis].max() > 0.01
 
 
-@each_transform
+@affine_or_slow
 @pytest.mark.parametrize("dimension", [2, 3])
 def test_coordinates_depend_on_each_other(name, dimension, key):
     """After all layers: a coupling that always keeps the same half would leave one of them alone."""
@@ -107,7 +111,7 @@ def test_coordinates_depend_on_each_other(name, dimension, key):
     assert np.all(np.abs(jacobians(flow, z, embeddings)).max(axis=0) > 1e-3)
 
 
-@each_transform
+@affine_or_slow
 @pytest.mark.parametrize("dimension", [1, 3])
 def test_a_shared_context_is_the_same_as_one_for_each_point(name, dimension, key):
     """One belief's embedding, projected once, against the same embedding given with every point."""
@@ -119,7 +123,7 @@ def test_a_shared_context_is_the_same_as_one_for_each_point(name, dimension, key
         np.testing.assert_allclose(one, other, **FLOAT)
 
 
-@each_transform
+@affine_or_slow
 def test_more_axes_are_more_examples(name, key):
     """A grid of beliefs by points, in one call and one by one."""
     flow = transform(name, 2)

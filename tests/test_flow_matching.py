@@ -126,6 +126,7 @@ def test_the_density_is_that_of_the_flow_map_by_autodiff(config, key):
     np.testing.assert_allclose(log_prob(decoder, condition, states), wanted, **KINKS)
 
 
+@pytest.mark.slow
 def test_fixed_and_adaptive_steps_agree(key):
     one, other = decoder_of(FIXED), decoder_of(ADAPTIVE)
     condition, states = a_condition(key), some_states(key, 20)
@@ -148,11 +149,13 @@ def masses(cells=72, reach=6.0):
     return edges, (density * np.prod(SPACE.scale) * (2 * reach / cells) ** 2).reshape(cells, cells)
 
 
+@pytest.mark.slow
 def test_the_density_integrates_to_one():
     """In the units of the states."""
     np.testing.assert_allclose(masses()[1].sum(), 1.0, **KINKS)
 
 
+@pytest.mark.slow
 def test_samples_have_the_density_it_says(key):
     edges, mass = masses()
     drawn = np.asarray(draw(decoder_of(COARSE), key, a_condition(jax.random.key(5)), 20_000), np.float64)
@@ -248,6 +251,7 @@ def test_a_state_that_is_no_number_is_seen_in_its_objective(key):
     np.testing.assert_array_equal(np.isnan(values), np.arange(8) == 3)
 
 
+@pytest.mark.slow
 @each_coupling
 def test_training_approaches_the_entropy(coupling, key):
     """Of a correlated Gaussian belief, in nats of the states' own units."""

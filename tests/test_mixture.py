@@ -89,6 +89,7 @@ def test_factors_are_lower_triangular_with_all_correlations_in_use():
     assert np.all(np.asarray(factors)[:, *np.tril_indices(3)] != 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [1, 2])
 def test_the_density_integrates_to_one_in_units_of_the_state(d):
     """By the trapezoidal rule after x = sinh t, which reaches 74 times the box with a thirtieth of it for a step."""
@@ -119,6 +120,7 @@ def test_samples_have_the_closed_form_moments(d, key):
     assert np.all(np.abs(products.mean(axis=0) - second) < monte_carlo(products.std(axis=0), n))
 
 
+@pytest.mark.slow
 def test_frequencies_of_bins_are_those_of_the_density(key):
     """In one dimension, bins between the quantiles of a grid, with SciPy's distribution functions."""
     weights, gaussians = oracle(1)

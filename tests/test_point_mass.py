@@ -160,6 +160,7 @@ def test_the_error_falls_with_the_resolution():
     assert first > SECOND_ORDER * second
 
 
+@pytest.mark.slow
 def test_a_million_particles_agree(key):
     """Never resampled, so that a cell's weight is a mean over independent particles with a known error."""
     n, cells, step = 10**6, 10, 3
@@ -252,6 +253,7 @@ def test_bad_arguments_are_refused(key):
         jax.eval_shape(lambda key: source.sample(key, 2)[0], key)
 
 
+@pytest.mark.slow
 def test_samples_of_posteriors_are_marginally_states(key):
     """E over observations of p(x | y) is p(x): one sample of each of many posteriors is a state of an episode, and
     has the mass on each wall that a step from a uniform start leaves there, spread out beyond it."""
