@@ -79,25 +79,3 @@ class Donuts:
             for decoder in self.decoder or DECODERS
             for number in amount.seeds
         ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Triangulation:
-    """Continuous beliefs on a plane, against a point-mass filter and against a particle filter of 1024."""
-
-    arm: tuple[str, ...] = ("faithful",)
-    """faithful (the paper's), affine (the same, trained on the truth), spline, mixture."""
-
-    def jobs(self, amount: Amount) -> Sequence[Job]:
-        from nbf.experiments.requests import at_least, seed
-        from nbf.experiments.triangulation import TRAINING, EvaluationConfig, TriangulationJob
-
-        training = TRAINING if amount.steps is None else replace(TRAINING, steps=at_least(1, steps=amount.steps))
-        scored = EvaluationConfig()
-        if amount.episodes is not None:
-            scored = replace(scored, episodes=at_least(2, episodes=amount.episodes))
-        return [
-            TriangulationJob(arm, seed(number), training=training, evaluation=scored)
-            for arm in self.arm
-            for number in amount.seeds
-        ]
