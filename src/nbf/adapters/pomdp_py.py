@@ -108,7 +108,7 @@ def to_pomdp_py(key: Key[Array, ""], belief: Belief, n: int, state: Callable[[St
     leaves, structure = jax.tree.flatten(jax.device_get(belief.sample(key, n)))
     particles = [state(structure.unflatten([leaf[place] for leaf in leaves])) for place in range(n)]
     for particle in particles:
-        if not isinstance(particle, pomdp_py.State):
+        if not isinstance(particle, pomdp_py.State):  # pyright: ignore[reportAttributeAccessIssue]
             raise InputError(
                 f"pomdp-py plans from instances of pomdp_py.State; `state` gave a {type(particle).__name__}."
             )

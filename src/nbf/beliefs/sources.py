@@ -63,13 +63,14 @@ class ExactPosteriors(BeliefSource):
     def posterior(self, key: Key[Array, ""]) -> CategoricalBelief:
         """One random belief."""
         instance_key, depth_key, episode_key = jax.random.split(key, 3)
-        changing = isinstance(self.family, Scheduled)
+        family = self.family
+        changing = isinstance(family, Scheduled)
         steps = max(self.horizon, 1) if changing else self.horizon
-        pair = self.family.schedule(instance_key, steps) if changing else self.family.sample(instance_key)
+        pair: tuple[Any, Policy] = family.schedule(instance_key, steps) if changing else family.sample(instance_key)
         first = at_step(pair[0], 0, changing=changing)
         assert isinstance(first, Enumerable)
         depth = jax.random.randint(depth_key, (), 0, self.horizon + 1)
-        _, observations = rollout(episode_key, *pair, steps, changing=changing)
+        _, observations = rollout(episode_key, pair[0], pair[1], steps, changing=changing)
         branches = None if changing else kernel(first, pair[1])
 
         def step(probs: Float[Array, " states"], inputs: tuple[Int[Array, ""], Observation, PyTree]):
