@@ -133,6 +133,7 @@ def exact_masses(cells, reading, beacon):
     return masses / masses.sum(), np.log(masses.sum())
 
 
+@pytest.mark.slow
 def test_a_move_and_a_scan_against_quadrature():
     """The error of the cells' masses falls with the square of their side, and the evidence is right."""
     truth, log_evidence = exact_masses(10, 4.3, np.asarray(step_of(1, True).beacon))
