@@ -14,6 +14,7 @@ MODULES = {name.removesuffix(".__init__") for name in FILES}
 
 COMMON = ("nbf.contracts", "nbf.prng", "nbf.spaces")
 FREE = {"__init__", "cli", "experiments", "fitting", "testing", "config"}  # config alone may not import cli
+READ = ("nbf.evaluation.records", "nbf.evaluation.pictures")  # what a report reads with
 MAY_IMPORT = {  # a room -> what it may import of ours, besides itself
     **dict.fromkeys(("prng", "spaces"), COMMON),
     "contracts": (*COMMON, "nbf.dispatch"),
@@ -22,7 +23,7 @@ MAY_IMPORT = {  # a room -> what it may import of ours, besides itself
     **dict.fromkeys(("environments", "beliefs", "models", "training"), COMMON),
     **dict.fromkeys(("filters", "evaluation"), (*COMMON, "nbf.beliefs")),
     "adapters": (*COMMON, "nbf.beliefs", "nbf.environments"),
-    "report": ("nbf.evaluation.records",),
+    "report": READ,
 }
 JAX = {"jax", "jaxlib", "equinox", "optax", "jaxtyping", "flowjax"}
 MAY_PLOT = {"report", "cli", "experiments"}
@@ -49,7 +50,7 @@ def is_within(target: str, package: str) -> bool:
 def breaks_the_rooms(module: str, target: str) -> bool:
     """Whether `target` is ours and out of bounds for `module`, or is jax in a room that must do without."""
     # What a report reads with must be free of jax too, hence of everything of ours: contracts import it.
-    room = "report" if module == "nbf.evaluation.records" else module.split(".")[1]
+    room = "report" if module in READ else module.split(".")[1]
     if not is_within(target, "nbf"):
         return room == "report" and target.split(".")[0] in JAX
     if room in FREE:

@@ -194,7 +194,11 @@ class Evaluate(Command):
 class Reproduce(Command):
     """Train, evaluate and record an experiment of the paper; what is recorded already is not run again."""
 
-    experiment: Annotated[choices.Gridworld, subcommand("gridworld")] | Annotated[choices.Donuts, subcommand("donuts")]
+    experiment: (
+        Annotated[choices.Gridworld, subcommand("gridworld")]
+        | Annotated[choices.Donuts, subcommand("donuts")]
+        | Annotated[choices.Triangulation, subcommand("triangulation")]
+    )
     """Which experiment."""
     seeds: int = 1
     """How many training seeds."""

@@ -10,7 +10,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from nbf.beliefs.categorical import CategoricalBelief, bayes, kernel
-from nbf.contracts import BeliefSource, Enumerable, Environment, Family, Observation, Policy, State, StateSpace
+from nbf.contracts import (
+    BeliefSource,
+    Enumerable,
+    Environment,
+    Family,
+    InputError,
+    Observation,
+    Policy,
+    State,
+    StateSpace,
+)
 
 
 @runtime_checkable
@@ -88,3 +98,30 @@ class ExactPosteriors(BeliefSource):
         belief_key, sample_key = jax.random.split(key)
         belief = self.posterior(belief_key)
         return belief.sample(sample_key, n), belief.environment.space
+
+
+class Pool(BeliefSource):
+    """Samples of many beliefs, drawn once and used again and again: for beliefs that are dear to make.
+
+    A draw takes one belief at random, and a random stretch of its samples, which must be in no order.
+    """
+
+    states: State
+    """Leading axes (beliefs, samples) on every leaf."""
+    spaces: StateSpace
+    """Of each belief: a leading axis on every leaf, if there are any."""
+
+    def __check_init__(self) -> None:
+        shapes = {jnp.shape(leaf)[:2] for leaf in jax.tree.leaves(self.states)}
+        if len(shapes) != 1 or min(min(shapes), default=0) < 1:
+            raise InputError(f"A pool needs states with leading axes (beliefs, samples), none empty; got {shapes}.")
+
+    def sample(self, key: Key[Array, ""], n: int) -> tuple[State, StateSpace]:
+        beliefs, samples = jax.tree.leaves(self.states)[0].shape[:2]
+        if n > samples:
+            raise InputError(f"This pool holds {samples} samples of each belief; {n} were asked for.")
+        belief_key, first_key = jax.random.split(key)
+        belief = jax.random.randint(belief_key, (), 0, beliefs)
+        chosen = (jax.random.randint(first_key, (), 0, samples) + jnp.arange(n)) % samples
+        space = jax.tree.map(lambda leaf: leaf[belief], self.spaces)
+        return jax.tree.map(lambda leaf: leaf[belief, chosen], self.states), space

@@ -64,18 +64,44 @@ class Donuts:
     """Belief models of ring distributions in the plane, one for each decoder."""
 
     decoder: Annotated[tuple[str, ...], arg(help_behavior_hint="(default: all)")] = ()
-    """flow (the paper's), nlsq, spline, mixture, cfm-independent, cfm-ot."""
+    """flow (the paper's sizes), flow-paper (its learning rate and ReLU too), nlsq, spline, mixture, cfm-independent,
+    cfm-ot."""
 
     def jobs(self, amount: Amount) -> Sequence[Job]:
-        from nbf.experiments.donuts import DECODERS, TRAINING, DonutsJob, EvaluationConfig
+        from nbf.experiments.donuts import DECODERS, DonutsJob, EvaluationConfig
         from nbf.experiments.requests import at_least, seed
 
-        training = TRAINING if amount.steps is None else replace(TRAINING, steps=at_least(1, steps=amount.steps))
+        steps = None if amount.steps is None else at_least(1, steps=amount.steps)
         scored = EvaluationConfig()
         if amount.episodes is not None:
             scored = replace(scored, beliefs=at_least(2, episodes=amount.episodes))
         return [
-            DonutsJob(decoder, seed(number), training=training, evaluation=scored)
+            DonutsJob(decoder, seed(number), steps=steps, evaluation=scored)
             for decoder in self.decoder or DECODERS
+            for number in amount.seeds
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Triangulation:
+    """Continuous beliefs on a plane, against a point-mass filter and against a particle filter of 1024."""
+
+    arm: tuple[str, ...] = ("faithful",)
+    """faithful (the paper's), affine (the same, trained on the truth), spline, mixture."""
+
+    def jobs(self, amount: Amount) -> Sequence[Job]:
+        from nbf.experiments.requests import at_least, seed
+        from nbf.experiments.triangulation import POOL_EPISODES, TRAINING, EvaluationConfig, TriangulationJob
+
+        training, pool = TRAINING, {}
+        if amount.steps is not None:  # a short training needs no large pool
+            training = replace(TRAINING, steps=at_least(1, steps=amount.steps))
+            pool = {"pool_episodes": min(POOL_EPISODES, max(64, amount.steps))}
+        scored = EvaluationConfig()
+        if amount.episodes is not None:
+            scored = replace(scored, episodes=at_least(2, episodes=amount.episodes))
+        return [
+            TriangulationJob(arm, seed(number), training=training, evaluation=scored, **pool)
+            for arm in self.arm
             for number in amount.seeds
         ]

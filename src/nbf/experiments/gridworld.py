@@ -4,8 +4,6 @@ eight Gridworld configurations, for exact, Approx, PF and NBF."""
 from __future__ import annotations
 
 import functools
-import json
-import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,15 +19,14 @@ from nbf.contracts import BeliefModel, Family, Filter, InputError
 from nbf.environments.gridworld import GoalPolicy, Gridworld, gridworld_family
 from nbf.evaluation.divergence import jensen_shannon, state_probabilities
 from nbf.evaluation.evaluate import in_batches, records_by_step
-from nbf.evaluation.records import ALL, Record, Run, add, check_writable, completed, run_key
-from nbf.experiments.training_runs import Counter, TrainingRun
+from nbf.evaluation.records import ALL, Record, run_key
+from nbf.experiments.training_runs import Counter, TrainingRun, train_and_record
 from nbf.filters.approximate import ApproxBeliefs
 from nbf.filters.exact import ExactFilter
 from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.run import run
-from nbf.models.belief_model import MODELS, EnumeratedConfig, FlowConfig
-from nbf.training.checkpoint import load_model
+from nbf.models.belief_model import EnumeratedConfig, FlowConfig
 from nbf.training.fit import FitConfig, described
 
 ARMS = ("faithful", "enumerated")
@@ -63,7 +60,7 @@ def training_run(config: GridworldConfig, arm: str, seed: int, root: Path, *, st
     source = ExactPosteriors(family_of(config, seed), config.horizon)
     title = f"{config.name} {arm} seed {seed}"
     return TrainingRun(
-        run_folder(root, config, arm, seed), model_config, fit_config, source, asdict(config), seed, title
+        run_folder(root, config, arm, seed), model_config, fit_config, lambda: source, asdict(config), seed, title
     )
 
 
@@ -218,6 +215,10 @@ class GridworldJob:
     def title(self) -> str:
         return f"{self.config.name} {self.arm} seed {self.seed}"
 
+    def train(self, runs: Path) -> Path:
+        """Train, or go on with a training that was stopped; the path of the model."""
+        return train(self.config, self.arm, self.seed, runs, steps=self.steps)
+
     def check(self, runs: Path) -> None:
         """Raise if the model that is there was trained with other settings than this job asks for."""
         training_run(self.config, self.arm, self.seed, runs, steps=self.steps).check_same()
@@ -227,17 +228,8 @@ class GridworldJob:
 
         A training that was stopped goes on where it was. Records and run are written together.
         """
-        if completed(results, self.key):
-            return False
-        check_writable(results)
-        path = train(self.config, self.arm, self.seed, runs, steps=self.steps)
-        model, _, metadata = load_model(path, MODELS)
-        start = time.monotonic()
-        records = evaluate(self.config, self.arm, self.seed, model, self.evaluation, bar)
-        seconds = {"training": float(metadata["seconds"]), "evaluation": round(time.monotonic() - start, 1)}
-        run = Run(
-            key=self.key, seed=self.seed, command=command, seconds=sum(seconds.values()),
-            config={**self.settings, "seconds": seconds, "loss_curve": json.loads(metadata["loss_curve"])},
-        )  # fmt: skip
-        add(results, records, run)
-        return True
+
+        def scored(model: BeliefModel, seconds: float) -> list[Record]:
+            return evaluate(self.config, self.arm, self.seed, model, self.evaluation, bar)
+
+        return train_and_record(self, results, runs, scored, command)

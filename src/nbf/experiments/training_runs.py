@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -10,8 +12,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Array, Key
 
-from nbf.contracts import BeliefSource, InputError
-from nbf.training.checkpoint import read_file, save_model
+from nbf.contracts import BeliefModel, BeliefSource, InputError
+from nbf.evaluation.records import Record, Run, add, check_writable, completed
+from nbf.models.belief_model import MODELS
+from nbf.training.checkpoint import load_model, read_file, save_model
 from nbf.training.fit import FitConfig, Fitted, described, fit
 
 
@@ -31,7 +35,8 @@ class TrainingRun:
     model: Any
     """The model's config."""
     training: FitConfig
-    source: BeliefSource
+    source: Callable[[], BeliefSource]
+    """Makes the beliefs to train on, when there is something to train."""
     environment: dict[str, Any]
     """What the source is, for the notes."""
     seed: int
@@ -48,7 +53,7 @@ class TrainingRun:
             self.check_same()
             return self.path
         fitted = fit(
-            self.model.build(parameters), self.source, self.training, key=key,
+            self.model.build(parameters), self.source(), self.training, key=key,
             resume=self.folder / "training.safetensors", progress=progress, title=self.title,
         )  # fmt: skip
         self._keep(fitted)
@@ -79,3 +84,40 @@ def check_same(path: Path, training: dict[str, Any]) -> None:
             f"{path} was trained with other settings ({found}, now {json.dumps(training)}). "
             "Ask for its own, remove it to train anew, or keep both by choosing another folder with --runs."
         )
+
+
+@runtime_checkable
+class Learned(Protocol):
+    """A job that trains one model and scores it."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that the numbers depend on."""
+        ...
+
+    def train(self, runs: Path) -> Path:
+        """Train, or go on with a training that was stopped; the path of the model."""
+        ...
+
+
+def train_and_record(
+    job: Learned, results: Path, runs: Path, evaluate: Callable[[BeliefModel, float], list[Record]], command: str
+) -> bool:
+    """Do what is not recorded yet of a job; whether anything was to do.
+
+    `evaluate` gets the model and the seconds that its training took. Records and run are written together.
+    """
+    if completed(results, job.key):
+        return False
+    check_writable(results)
+    model, _, metadata = load_model(job.train(runs), MODELS)
+    start = time.monotonic()
+    records = evaluate(model, float(metadata["seconds"]))
+    seconds = {"training": float(metadata["seconds"]), "evaluation": round(time.monotonic() - start, 1)}
+    config = {**job.settings, "seconds": seconds, "loss_curve": json.loads(metadata["loss_curve"])}
+    add(results, records, Run(job.key, job.seed, command, sum(seconds.values()), config))
+    return True

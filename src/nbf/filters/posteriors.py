@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, Key, PyTree
 
-from nbf.beliefs.sources import Scheduled, at_step, rollout
+from nbf.beliefs.sources import Pool, Scheduled, at_step, rollout
 from nbf.contracts import BeliefSource, Environment, Family, Filter, FilterState, InputError, Policy, State, StateSpace
+from nbf.filters.run import run
 from nbf.spaces import Box
 
 
@@ -23,11 +27,12 @@ class FilterPosteriors(BeliefSource):
     """Beliefs of a filter in random episodes of a family, at a depth drawn uniformly from 0..horizon.
 
     With a `ParticleFilter` of 1024 the paper's source for Triangulation, with a `PointMassFilter` the truth.
-    Depth 0 is p0.
+    Depth 0 is p0. A `pool` of all beliefs of many episodes is much the cheaper source.
 
     Motion that the walls of a `Box` stop leaves atoms on them, under which the likelihood of a density has no
     bound: a model learns to put everything on a wall. `spread` is how far beyond the walls such numbers are
-    spread; clipping a model's samples puts them back, and `cell_probabilities` counts what lies up to 0.5 beyond.
+    spread; clipping a model's samples puts them back, encoders see the nearest state of the box, and
+    `cell_probabilities` counts what lies up to 0.5 beyond.
     """
 
     filter: Filter
@@ -60,13 +65,66 @@ class FilterPosteriors(BeliefSource):
         return jax.lax.fori_loop(0, depth, step, start), at(jnp.maximum(depth - 1, 0))[0]
 
     def sample(self, key: Key[Array, ""], n: int) -> tuple[State, StateSpace]:
-        belief_key, sample_key, spread_key = jax.random.split(key, 3)
+        belief_key, sample_key = jax.random.split(key)
         state, environment = self.posterior(belief_key)
+        return self._samples(sample_key, state, environment, n), environment.space
+
+    def episode(self, key: Key[Array, ""], n: int) -> tuple[State, StateSpace]:
+        """n samples of every belief of one random episode, depths 0..horizon along a leading axis."""
+        family_key, episode_key, start_key, run_key, sample_key = jax.random.split(key, 5)
+        family, steps = self.family, max(self.horizon, 1)
+        changing = isinstance(family, Scheduled)
+        pair = family.schedule(family_key, steps) if changing else family.sample(family_key)
+        _, observations = rollout(episode_key, *pair, steps, changing=changing)
+        first = at_step(pair[0], 0, changing=changing)
+        start = self.filter.init(start_key, first)
+        after, _ = run(self.filter, run_key, observations, *pair, changing=changing)
+
+        def sampled(key: Key[Array, ""], state: FilterState, step: Int[Array, ""]) -> tuple[State, StateSpace]:
+            environment = at_step(pair[0], step, changing=changing)
+            return self._samples(key, state, environment, n), environment.space
+
+        states = jax.tree.map(lambda one, more: jnp.concatenate([one[None], more[: self.horizon]]), start, after)
+        depths = jnp.arange(self.horizon + 1)
+        return jax.vmap(sampled)(jax.random.split(sample_key, len(depths)), states, jnp.maximum(depths - 1, 0))
+
+    def pool(
+        self,
+        key: Key[Array, ""],
+        *,
+        episodes: int,
+        samples: int,
+        batch: int = 64,
+        advance: Callable[[int], None] = lambda done: None,
+    ) -> Pool:
+        """All beliefs of many episodes: a belief that costs a whole episode is then drawn for nothing.
+
+        `advance` is told how many episodes were finished.
+        """
+        if episodes < 1 or samples < 1 or batch < 1:
+            raise InputError(
+                f"A pool needs episodes, samples and batch of at least 1; got {episodes}, {samples} and {batch}."
+            )
+        make = jax.jit(jax.vmap(lambda key: self.episode(key, samples)))
+        parts = []
+        for first in range(0, episodes, batch):
+            chosen = jnp.arange(first, first + min(batch, episodes))  # the last batch is full; what is too much is cut
+            parts.append(jax.device_get(make(jax.vmap(lambda i: jax.random.fold_in(key, i))(chosen))))
+            advance(min(batch, episodes - first))
+
+        def joined(*leaves: np.ndarray) -> Array:
+            whole = np.concatenate(leaves)[:episodes]
+            return jnp.asarray(whole.reshape(-1, *whole.shape[2:]))
+
+        return Pool(*jax.tree.map(joined, *parts))
+
+    def _samples(self, key: Key[Array, ""], state: FilterState, environment: Environment, n: int) -> State:
+        sample_key, spread_key = jax.random.split(key)
         states: PyTree = self.filter.belief(state, environment).sample(sample_key, n)
         if self.spread == 0:
-            return states, environment.space
+            return states
         if not isinstance(environment.space, Box):
             raise InputError(
                 f"Only a Box has walls to spread from; spread={self.spread} on {environment.space.signature}."
             )
-        return spread_walls(spread_key, states, environment.space, self.spread), environment.space
+        return spread_walls(spread_key, states, environment.space, self.spread)

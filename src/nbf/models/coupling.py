@@ -41,10 +41,13 @@ class Coupling(eqx.Module):
         layers: int,
         width: int,
         depth: int,
+        activation: str = "relu",
     ):
         def build(key: Key[Array, ""]) -> tuple[Perceptron, Float[Array, "width m"]]:
             outputs = transform.parameters * dimension
-            network = Perceptron(key, dimension + condition, outputs, width=width, depth=depth, zero_output=True)
+            network = Perceptron(
+                key, dimension + condition, outputs, width=width, depth=depth, zero_output=True, activation=activation
+            )
             state, context = network.weights[0][:, :dimension], network.weights[0][:, dimension:]
             return eqx.tree_at(lambda net: net.weights[0], network, state), context
 

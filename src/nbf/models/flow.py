@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Key
 
 from nbf.contracts import InputError, StateSpace
 from nbf.models.coupling import Coupling
-from nbf.models.networks import columns
+from nbf.models.networks import ACTIVATIONS, columns
 from nbf.models.transforms import Transform, transform_of
 from nbf.spaces import Box, Lattice
 
@@ -98,10 +98,18 @@ class CouplingFlow(eqx.Module):
         layers: int,
         width: int,
         depth: int,
+        activation: str = "relu",
     ):
         self.space, self.base = space, base
         self.flow = Coupling(
-            key, space.dimension, condition, transform=transform, layers=layers, width=width, depth=depth
+            key,
+            space.dimension,
+            condition,
+            transform=transform,
+            layers=layers,
+            width=width,
+            depth=depth,
+            activation=activation,
         )
 
     def sample(
@@ -153,6 +161,8 @@ class CouplingFlowConfig:
     depth: int = 3
     bins: int = 8
     """Of a spline."""
+    activation: str = "relu"
+    """Of those networks: relu, as in the paper, or silu, which makes smoother densities."""
 
     def check(self, space: StateSpace) -> None:
         """Raise unless the decoder fits a space."""
@@ -164,6 +174,7 @@ class CouplingFlowConfig:
         check_coupling(space)
         transform_of(self.transform, self.bins)
         check_choice("base", self.base, tuple(BASES))
+        check_choice("activation", self.activation, tuple(ACTIVATIONS))
         if self.base == "uniform" and not space.bounded:
             raise InputError(f"base 'uniform' needs a bounded box; {space.signature} has no ends: use base 'normal'.")
 
@@ -178,4 +189,5 @@ class CouplingFlowConfig:
             layers=self.layers,
             width=self.width,
             depth=self.depth,
+            activation=self.activation,
         )

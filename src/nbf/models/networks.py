@@ -13,9 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key, Shaped
 
+ACTIVATIONS = {"relu": jax.nn.relu, "silu": jax.nn.silu}
+"""ReLU is the paper's. A density is smoother with SiLU, which costs an exponential for each unit."""
+
 
 class Perceptron(eqx.Module):
-    """`depth` hidden layers of `width` units with ReLU, then a linear layer.
+    """`depth` hidden layers of `width` units with ReLU or another activation, then a linear layer.
 
     He initialisation; with `zero_output` the last layer starts at zero, so that whatever it
     parameterises starts as the identity.
@@ -23,10 +26,21 @@ class Perceptron(eqx.Module):
 
     weights: tuple[Float[Array, "out in"], ...]
     biases: tuple[Float[Array, " out"], ...]
+    activation: str = eqx.field(static=True)
+    """One of `ACTIVATIONS`."""
 
     def __init__(
-        self, key: Key[Array, ""], in_size: int, out_size: int, *, width: int, depth: int, zero_output: bool = False
+        self,
+        key: Key[Array, ""],
+        in_size: int,
+        out_size: int,
+        *,
+        width: int,
+        depth: int,
+        zero_output: bool = False,
+        activation: str = "relu",
     ):
+        self.activation = activation
         sizes = (in_size, *(width,) * depth, out_size)
         keys = jax.random.split(key, depth + 1)
         scales = [*(2.0,) * depth, 0.0 if zero_output else 1.0]
@@ -44,8 +58,9 @@ class Perceptron(eqx.Module):
         of that product among many examples."""
         # Two axes, not more: the gradient of a product over several example axes copies them around.
         hidden = first.reshape(first.shape[0], -1) + self.biases[0][:, None]
+        active = ACTIVATIONS[self.activation]
         for weight, bias in zip(self.weights[1:], self.biases[1:], strict=True):
-            hidden = weight @ jax.nn.relu(hidden) + bias[:, None]
+            hidden = weight @ active(hidden) + bias[:, None]
         return hidden.reshape(-1, *first.shape[1:])
 
 

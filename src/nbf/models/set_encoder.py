@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from nbf.contracts import Embedding, State, StateSpace
 from nbf.models.networks import Perceptron
-from nbf.spaces import Lattice
+from nbf.spaces import Box, Lattice
 
 TABLE_LIMIT = 4096
 """Up to this many cells, φ of the whole lattice is worth tabulating."""
@@ -30,8 +30,13 @@ def mean_weights(log_weights: Float[Array, " n"]) -> Float[Array, " n"]:
 
 
 def inputs(states: State, space: StateSpace, size: int) -> Float[Array, "size n"]:
-    """What a network sees of each state, as columns: its encoding, and the context where `size` has room for it."""
+    """What a network sees of each state, as columns: its encoding, and the context where `size` has room for it.
+
+    Outside of a bounded box there are no states: a point there, where training spreads the atoms on the walls, is
+    seen as the nearest one of the box."""
     encoded = jax.vmap(space.encode, out_axes=1)(states)
+    if isinstance(space, Box) and space.bounded:
+        encoded = jnp.clip(encoded, -1.0, 1.0)
     if size == encoded.shape[0]:
         return encoded
     assert space.context is not None

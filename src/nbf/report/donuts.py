@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from nbf.evaluation.records import RecordError, read_records, summary
+from nbf.evaluation.pictures import read_picture
+from nbf.evaluation.records import read_records, summary
 from nbf.report.plots import BELIEF, FAINT
 from nbf.report.tables import Page, cell, layout
 
@@ -19,7 +20,7 @@ COLUMNS = {
     "us_sample_16": ("16 samples (µs)", 0), "us_density_64": ("64 densities (µs)", 0),
 }  # fmt: skip
 """Metrics in the order of the table's columns, with their heads and digits."""
-ORDER = ("flow", "nlsq", "spline", "mixture", "cfm-independent", "cfm-ot")
+ORDER = ("flow", "flow-paper", "nlsq", "spline", "mixture", "cfm-independent", "cfm-ot")
 
 Picture = Mapping[str, np.ndarray]
 """Of a few donuts: `axis`, the `points` that were embedded, the model's `density` and the `truth` on a grid."""
@@ -32,21 +33,16 @@ def page(folder: Path) -> Page:
     lines = [["Decoder", *(head for head, _ in COLUMNS.values())]]
     for arm in arms:
         lines.append([arm, *(cell(found.get((arm, metric)), digits) for metric, (_, digits) in COLUMNS.items())])
-    pictures = {arm: read_picture(folder / f"{arm}.npz") for arm in arms if (folder / f"{arm}.npz").exists()}
+    pictures = {
+        arm: read_picture(folder / f"{arm}.npz", ("axis", "points", "density", "truth"), "nbf reproduce donuts")
+        for arm in arms
+        if (folder / f"{arm}.npz").exists()
+    }
     figures = {}
     if pictures:
         figures["donuts.png"] = functools.partial(examples_figure, next(iter(pictures.values())))
         figures["donuts-densities.png"] = functools.partial(densities_figure, pictures)
     return Page({"donuts": layout(lines)}, figures)
-
-
-def read_picture(path: Path) -> Picture:
-    """The arrays that `nbf reproduce donuts` left; nothing in the file is executed."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in ("axis", "points", "density", "truth")}
-    except (OSError, ValueError, KeyError) as error:
-        raise RecordError(f"{path} cannot be read ({error}): make it anew with `nbf reproduce donuts`.") from None
 
 
 def examples_figure(picture: Picture) -> Figure:

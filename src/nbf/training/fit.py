@@ -8,6 +8,7 @@ on the device inside the compiled loop, never twice. Step i draws all its random
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import signal
@@ -49,6 +50,8 @@ CHECK_EVERY = 1000
 """Steps between two looks at the held-out beliefs."""
 HELD_OUT = 128
 """Beliefs that are held out for them."""
+LARGE = 100_000
+"""Numbers in an array that is too large to be a constant of a compiled function."""
 ADDED_LATER = {"added later": True}
 """Marks a field of a config that runs of earlier versions do not know: see `described`."""
 
@@ -164,8 +167,9 @@ def batch_loss(
 def training_chunk(source: BeliefSource, static: PyTree, config: FitConfig) -> Callable:
     """`CHUNK` steps as one compiled function of (parameters, optimizer state, key, first step)."""
     optimizer = optimizer_of(config)
+    large, small = large_arrays(source)
 
-    def data(key: Key[Array, ""]) -> tuple[State, StateSpace]:
+    def data(source: BeliefSource, key: Key[Array, ""]) -> tuple[State, StateSpace]:
         return jax.vmap(lambda key: source.sample(key, config.samples))(jax.random.split(key, config.batch))
 
     def loss_of(parameters: PyTree, key: Key[Array, ""], states: State, space: StateSpace) -> Float[Array, ""]:
@@ -177,14 +181,15 @@ def training_chunk(source: BeliefSource, static: PyTree, config: FitConfig) -> C
         updates, state = optimizer.update(gradient, state, parameters)
         return (optax.apply_updates(parameters, updates), state), loss
 
-    def chunk(parameters: PyTree, state: PyTree, key: Key[Array, ""], first: Array):
+    def chunk(parameters: PyTree, state: PyTree, key: Key[Array, ""], first: Array, large: PyTree):
+        source = eqx.combine(large, small)
         keys = jax.vmap(lambda i: jax.random.split(jax.random.fold_in(key, i)))(first + jnp.arange(CHUNK))
         # Data for the whole chunk at once: small arrays one step at a time would cost mostly overhead.
-        states, space = jax.vmap(data)(keys[:, 0])
+        states, space = jax.vmap(lambda key: data(source, key))(keys[:, 0])
         (parameters, state), losses = jax.lax.scan(step, (parameters, state), (keys[:, 1], states, space))
         return parameters, state, jnp.mean(losses)
 
-    return jax.jit(chunk, donate_argnums=(0, 1))
+    return functools.partial(jax.jit(chunk, donate_argnums=(0, 1)), large=large)
 
 
 def fit(
@@ -245,13 +250,21 @@ def fit(
 def held_out_loss(source: BeliefSource, static: PyTree, config: FitConfig, key: Key[Array, ""]) -> Callable:
     """The loss of parameters on beliefs that are drawn once and never trained on, as a compiled function."""
     data_key, loss_key = jax.random.split(jax.random.fold_in(key, 2**32 - 1))  # a step that no run comes to
+    large, small = large_arrays(source)
 
     @jax.jit
-    def loss(parameters: PyTree) -> Float[Array, ""]:
+    def loss(parameters: PyTree, large: PyTree) -> Float[Array, ""]:
+        source = eqx.combine(large, small)
         states, space = jax.vmap(lambda key: source.sample(key, config.samples))(jax.random.split(data_key, HELD_OUT))
         return batch_loss(eqx.combine(parameters, static), loss_key, states, space, random_sets=config.random_sets)
 
-    return loss
+    return functools.partial(loss, large=large)
+
+
+def large_arrays(source: BeliefSource) -> tuple[PyTree, PyTree]:
+    """The large arrays of a source, which are arguments of the compiled functions, and the rest of it, constants that
+    the compiler may fold: it would take minutes over a pool."""
+    return eqx.partition(source, lambda leaf: eqx.is_array(leaf) and leaf.size > LARGE)
 
 
 def _finite(loss: Float[Array, ""], step: int, config: FitConfig) -> float:

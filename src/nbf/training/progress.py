@@ -46,6 +46,10 @@ class Progress:
             print(", ".join([f"{self.title}: {self.unit} {done} of {self.total}", *state]), file=sys.stderr, flush=True)
             self.printed = done
 
+    def advance(self, more: int) -> None:
+        """Show that so many more are done."""
+        self.update(int(self.bar.tasks[self.task].completed) + more)
+
     def say(self, text: str) -> None:
         """A line that stays."""
         if self.enabled:

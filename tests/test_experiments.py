@@ -1,0 +1,100 @@
+"""Experiments end to end, tiny: trained, scored, recorded once, drawn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from nbf.contracts import InputError
+from nbf.evaluation.records import RecordError, read_records
+from nbf.experiments import donuts, triangulation
+from nbf.experiments.walks import WalkConfig
+from nbf.report.pages import EXPERIMENTS
+
+
+class Bar:
+    """Counts what an evaluation reports."""
+
+    def __init__(self) -> None:
+        self.done = 0
+
+    def describe(self, text: str) -> None: ...
+    def advance(self, done: int) -> None:
+        self.done += done
+
+
+def donuts_job(decoder: str) -> donuts.DonutsJob:
+    scored = donuts.EvaluationConfig(beliefs=4, embedded=8, held_out=8)
+    return donuts.DonutsJob(decoder, steps=20, evaluation=scored)
+
+
+def triangulation_job(arm: str) -> triangulation.TriangulationJob:
+    scored = triangulation.EvaluationConfig(
+        episodes=2, particle_filters=(32, 1024), smoothed_filters=(16,), neural_filters=(16,), approx_samples=8,
+        resolution=100, walk=WalkConfig(steps=3),
+    )  # fmt: skip
+    training = replace(triangulation.TRAINING, steps=20)
+    return triangulation.TriangulationJob(arm, training=training, evaluation=scored, pool_episodes=4)
+
+
+def run_twice(name, job, tmp_path):
+    """The records of a job that is run, and then found to be recorded."""
+    folder, bar = tmp_path / name, Bar()
+    assert job.run(folder, tmp_path / "runs", command="a test", bar=bar)
+    assert bar.done >= job.evaluated
+    job.check(tmp_path / "runs")
+    records = read_records(folder)
+    assert not job.run(folder, tmp_path / "runs", command="a test", bar=bar)
+    assert read_records(folder) == records
+    return folder, records
+
+
+def drawn(name, folder):
+    page = EXPERIMENTS[name](folder)
+    for draw in page.figures.values():
+        draw()
+    return page
+
+
+@pytest.mark.slow
+def test_donuts(tmp_path):
+    folder, records = run_twice("donuts", donuts_job("mixture"), tmp_path)
+    found = {record.metric: record.value for record in records}
+    assert found["nll"] - found["entropy"] == pytest.approx(found["nll_gap"], abs=1.0)  # another entropy's estimate
+    page = drawn("donuts", folder)
+    assert set(page.figures) == {"donuts.png", "donuts-densities.png"}
+    (folder / "mixture.npz").write_bytes(b"PK\x03\x04 no picture")
+    with pytest.raises(RecordError, match="make it anew with `nbf reproduce donuts`"):
+        EXPERIMENTS["donuts"](folder)
+
+
+def assert_bounded(records):
+    for record in records:
+        if record.metric in ("js", "js_pf1024"):
+            assert -1e-6 <= record.value <= 0.6932, record
+
+
+def test_triangulation(tmp_path):
+    _, records = run_twice("triangulation", triangulation_job("mixture"), tmp_path)
+    assert_bounded(records)
+    assert {(record.filter, record.arm) for record in records} == {("approx", "mixture"), ("nbf", "mixture")}
+    assert sum(record.metric == "js" for record in records) == 2 * (1 + 10)
+
+
+@pytest.mark.slow
+def test_triangulation_with_every_filter(tmp_path):
+    folder, records = run_twice("triangulation", triangulation_job("faithful"), tmp_path)
+    assert_bounded(records)
+    exact = [record.value for record in records if record.filter == "exact" and record.metric == "js"]
+    assert max(exact) < 1e-6
+    page = drawn("triangulation", folder)
+    assert set(page.figures) == {f"triangulation{name}.png" for name in ("", "-distance", "-episode")}
+    for line in ("PF (1024)", "PF + KDE (16)", "EKF", "UKF", "NBF (16)", "Approx Beliefs", "0.459 ± 0.002"):
+        assert line in page.tables["triangulation"]
+
+
+@pytest.mark.parametrize("job", [donuts_job, triangulation_job])
+def test_unknown_arms_are_refused_by_name(job):
+    with pytest.raises(InputError, match=r"no .* 'nonsense'.*mixture"):
+        job("nonsense")

@@ -1,0 +1,115 @@
+"""A pool of beliefs is the source it was made of, drawn once; encoders see only states of the box."""
+
+from __future__ import annotations
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from tolerances import EXACT, FLOAT, monte_carlo
+
+from nbf.beliefs.sources import Pool
+from nbf.contracts import InputError
+from nbf.environments.triangulation import TriangulationFamily
+from nbf.filters.particle import ParticleFilter
+from nbf.filters.posteriors import FilterPosteriors
+from nbf.models.belief_model import ModelConfig, space_config
+from nbf.models.mixture import MixtureConfig
+from nbf.spaces import Box
+from nbf.training.fit import FitConfig, fit, large_arrays, training_chunk
+
+HORIZON, EPISODES, SAMPLES = 3, 300, 16
+SOURCE = FilterPosteriors(ParticleFilter(32), TriangulationFamily(), HORIZON)
+
+
+@functools.cache
+def pooled() -> Pool:
+    return SOURCE.pool(jax.random.key(1), episodes=EPISODES, samples=SAMPLES, batch=128)
+
+
+def small() -> Pool:
+    """Belief b holds the numbers 100 b, 100 b + 1, ..."""
+    states = jnp.arange(3.0)[:, None, None] * 100.0 + jnp.arange(5.0)[None, :, None]
+    spaces = jax.vmap(lambda context: Box((0.0,), (300.0,), context=context))(jnp.arange(3.0)[:, None])
+    return Pool(states, spaces)
+
+
+def test_a_draw_is_a_stretch_of_one_belief_with_its_own_space(key):
+    states, space = jax.vmap(lambda key: small().sample(key, 4))(jax.random.split(key, 600))
+    belief, place = np.divmod(np.asarray(states[..., 0]), 100)
+    assert np.all(belief == belief[:, :1])
+    np.testing.assert_array_equal(space.context[:, 0], belief[:, 0])
+    np.testing.assert_array_equal(place, (place[:, :1] + np.arange(4)) % 5)
+    for count, shares in ((3, belief[:, 0]), (5, place[:, 0])):
+        found = np.bincount(shares.astype(int), minlength=count) / 600
+        assert np.abs(found - 1 / count).max() < monte_carlo(np.sqrt(1 / count * (1 - 1 / count)), 600)
+
+
+def test_a_pool_has_every_depth_of_every_episode_and_the_law_of_its_source(key):
+    pool = pooled()
+    assert pool.states.shape == (EPISODES * (HORIZON + 1), SAMPLES, 2)
+    assert pool.spaces == TriangulationFamily().space
+    first = np.asarray(pool.states).reshape(EPISODES, HORIZON + 1, SAMPLES, 2)[:, 0]
+    # Depth 0 is uniform in the square: E x = 0, E x² = 25 / 3. Samples of one belief are of 32 particles.
+    assert np.abs(first[:, 0].mean(0)).max() < monte_carlo(5 / np.sqrt(3), EPISODES)
+    direct, _ = jax.jit(jax.vmap(lambda key: SOURCE.sample(key, SAMPLES)))(jax.random.split(key, 600))
+
+    def spread(states: np.ndarray) -> np.ndarray:  # of each belief
+        return np.asarray(states).std(axis=1).sum(axis=-1)
+
+    ours, theirs = spread(pool.states), spread(direct)
+    error = np.sqrt(ours.var() / EPISODES + theirs.var() / 600)  # beliefs of one episode are not independent
+    assert abs(ours.mean() - theirs.mean()) < monte_carlo(error, 1)
+
+
+def test_the_same_key_makes_the_same_pool_whatever_the_batch_and_progress_counts_episodes():
+    done = []
+    other = SOURCE.pool(jax.random.key(1), episodes=40, samples=SAMPLES, batch=17, advance=done.append)
+    np.testing.assert_allclose(other.states, pooled().states[: 40 * (HORIZON + 1)], **FLOAT)
+    assert done == [17, 17, 6]
+
+
+@pytest.mark.parametrize("wrong", [{"episodes": 0}, {"samples": 0}, {"batch": 0}])
+def test_an_empty_pool_is_refused(wrong):
+    with pytest.raises(InputError, match="at least 1"):
+        SOURCE.pool(jax.random.key(0), **{"episodes": 2, "samples": 2, "batch": 2, **wrong})
+
+
+def test_more_samples_than_there_are_is_refused(key):
+    with pytest.raises(InputError, match="5 samples of each belief; 6"):
+        small().sample(key, 6)
+    with pytest.raises(InputError, match="leading axes"):
+        Pool((jnp.zeros((3, 2)), jnp.zeros((2, 3))), Box((0.0,), (1.0,)))
+
+
+def test_a_pool_is_an_argument_of_the_training_and_not_a_constant_of_it():
+    pool = eqx.tree_at(lambda pool: pool.states, pooled(), jnp.zeros((1000, 200, 2)))
+    large, rest = large_arrays(pool)
+    assert large.states is pool.states
+    assert rest.states is None
+    config = ModelConfig(space_config(pool.spaces), MixtureConfig(components=2, width=8, depth=1), embedding=4)
+    parameters, static = eqx.partition(config.build(jax.random.key(0)), eqx.is_inexact_array)
+    chunk = training_chunk(pool, static, FitConfig(steps=20, batch=2, samples=8, optimizer="adam"))
+    state = jax.eval_shape(optax.adam(0.1).init, parameters)
+    text = chunk.func.lower(parameters, state, jax.random.key(0), jnp.int32(0), **chunk.keywords).as_text()
+    assert len(text) < 1_000_000  # the pool's 400 000 numbers would be 3 MB of text
+
+
+def test_a_model_learns_from_a_pool():
+    config = ModelConfig(space_config(pooled().spaces), MixtureConfig(components=2, width=8, depth=1), embedding=4)
+    training = FitConfig(steps=400, batch=8, samples=16, optimizer="adam", learning_rate=1e-2)
+    fitted = fit(config.build(jax.random.key(0)), pooled(), training, key=jax.random.key(1), progress=False)
+    assert fitted.losses[-5:].mean() < fitted.losses[0] - 0.1
+
+
+def test_encoders_see_the_nearest_state_of_the_box(key):
+    box = Box((-5.0, -5.0), (5.0, 5.0))
+    model = ModelConfig(space_config(box), MixtureConfig(components=2, width=8, depth=1), embedding=4).build(key)
+    beyond = jnp.asarray([[5.4, 1.0], [-5.2, -5.3]])
+    inside = jnp.clip(beyond, -5.0, 5.0)
+    even = jnp.zeros(2)
+    np.testing.assert_allclose(model.embed(beyond, even), model.embed(inside, even), **EXACT)
