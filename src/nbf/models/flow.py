@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import equinox as eqx
 import jax
@@ -161,7 +161,7 @@ class CouplingFlowConfig:
     depth: int = 3
     bins: int = 8
     """Of a spline."""
-    activation: str = "relu"
+    activation: str = field(default="relu", metadata={"added later": True})
     """Of those networks: relu, as in the paper, or silu, which makes smoother densities."""
 
     def check(self, space: StateSpace) -> None:

@@ -67,10 +67,10 @@ def remove_unfinished(path: Path) -> None:
 
 
 def read_file(
-    path: Path, skeleton: PyTree | None = None, **more: tuple[int, ...]
+    path: Path, skeleton: PyTree | None = None, *, wanted_by: str = "its own config", **more: tuple[int, ...]
 ) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     """The metadata of a file and, if a skeleton is given, its leaves, which must match the skeleton
-    and the named shapes given as `more`."""
+    and the named shapes given as `more`. `wanted_by` says in an error what they do not fit."""
     try:
         with safe_open(str(path), framework="numpy") as file:
             metadata = file.metadata() or {}
@@ -81,10 +81,10 @@ def read_file(
             names = set(file.keys())
             if names != set(shapes):
                 odd = sorted(names.symmetric_difference(shapes))[0]
-                raise InputError(f"{path} does not fit its own config: leaf {odd} is missing or unexpected.")
+                raise InputError(f"{path} does not fit {wanted_by}: leaf {odd} is missing or unexpected.")
             for name, shape in shapes.items():
                 if tuple(file.get_slice(name).get_shape()) != tuple(shape):
-                    raise InputError(f"{path} does not fit its own config: leaf {name} should have shape {shape}.")
+                    raise InputError(f"{path} does not fit {wanted_by}: leaf {name} should have shape {shape}.")
             return metadata, {name: file.get_tensor(name) for name in shapes}
     except FileNotFoundError as error:
         raise InputError(f"There is no checkpoint at {path}.") from error
@@ -94,14 +94,14 @@ def read_file(
         ) from error
 
 
-def fill(skeleton: PyTree, leaves: Mapping[str, np.ndarray], path: Path) -> PyTree:
-    """The skeleton with the leaves of a file."""
+def fill(skeleton: PyTree, leaves: Mapping[str, np.ndarray], path: Path, *, finite: bool = True) -> PyTree:
+    """The skeleton with the leaves of a file, which must be `finite` unless said otherwise."""
 
     def leaf(where: Any, wanted: Any) -> Any:
         value = leaves[jax.tree_util.keystr(where)]
         if value.dtype != wanted.dtype:
             raise InputError(f"{path}: leaf {jax.tree_util.keystr(where)} has type {value.dtype}, not {wanted.dtype}.")
-        if np.issubdtype(value.dtype, np.floating) and not np.isfinite(value).all():
+        if finite and np.issubdtype(value.dtype, np.floating) and not np.isfinite(value).all():
             raise InputError(f"{path}: leaf {jax.tree_util.keystr(where)} holds NaN or infinity.")
         return jnp.asarray(value)
 
@@ -158,7 +158,8 @@ def _plain(config: Any) -> dict[str, Any]:
 def _built(kind: Any, values: Any) -> Any:
     """The config of a class from plain values; the class's own annotations say what may stand in them."""
     known = get_type_hints(kind)
-    if not isinstance(values, dict) or set(values) != set(known):
+    later = {each.name for each in fields(kind) if "added later" in each.metadata}  # unknown to files of before
+    if not isinstance(values, dict) or not set(known) - later <= set(values) <= set(known):
         raise ValueError(f"expected the fields {', '.join(sorted(known))}")
     built = {name: _typed(known[name], value) for name, value in values.items()}
     for name, value in built.items():
