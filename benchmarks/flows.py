@@ -22,11 +22,10 @@ import flowjax.distributions
 import flowjax.flows
 import jax
 import jax.numpy as jnp
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.updates import first_call, timed
+from benchmarks.updates import compare
 from nbf import prng
 from nbf.evaluation.records import package_versions, write_atomically
 from nbf.models.flow import CouplingFlow, CouplingFlowConfig
@@ -104,20 +103,6 @@ def step(likelihood: Callable[..., Any]) -> Callable[..., Any]:
         return loss, jax.tree.leaves(eqx.filter(moved, eqx.is_inexact_array))
 
     return one
-
-
-def compare(calls: dict[str, Callable[[], Any]], seconds: float, rounds: int = 10) -> dict[str, dict[str, float]]:
-    """Times of each call in µs, in rounds that alternate between them."""
-    compile_seconds = {name: first_call(call) for name, call in calls.items()}
-    times: dict[str, list[np.ndarray]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name, call in calls.items():
-            times[name].append(timed(call, seconds / rounds))
-    together = {name: np.concatenate(parts) for name, parts in times.items()}
-    return {
-        name: {"median": float(np.median(all)), "p10": float(np.percentile(all, 10)), "compile": compile_seconds[name]}
-        for name, all in together.items()
-    }
 
 
 def measure(seconds: float, console: Console) -> dict[str, Any]:

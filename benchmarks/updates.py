@@ -52,6 +52,23 @@ def first_call(function: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
+def compare(calls: dict[str, Callable[[], Any]], seconds: float, rounds: int = 10) -> dict[str, dict[str, float]]:
+    """Times of each call in µs, in rounds that alternate between them."""
+    compile_seconds = {name: first_call(call) for name, call in calls.items()}
+    times: dict[str, list[np.ndarray]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            times[name].append(timed(call, seconds / rounds))
+    together = {name: np.concatenate(parts) for name, parts in times.items()}
+    return {
+        name: {
+            "median": float(np.median(all)), "p10": float(np.percentile(all, 10)), "best": float(np.min(all)),
+            "compile": compile_seconds[name],
+        }
+        for name, all in together.items()
+    }  # fmt: skip
+
+
 def single(tracker: nbf.Filter, environment: Any, policy: Any, observations: list[int], seconds: float) -> dict:
     """One filter stepped from a Python loop, as a user would."""
     keys = list(jax.random.split(prng.stream(0, "bench"), 64))

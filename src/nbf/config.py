@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from nbf.contracts import InputError
+from nbf.contracts import InputError, Policy
+from nbf.environments.goofspiel import GoofspielFamily
+from nbf.environments.goofspiel_game import GoofspielGame
 from nbf.environments.triangulation import BEACONS, TriangulationFamily
 
 GRIDWORLD_NAMES = (
@@ -81,3 +83,32 @@ class TriangulationConfig:
     def family(self) -> TriangulationFamily:
         """The environments and policies."""
         return TriangulationFamily(self.half_width, self.step, self.motion_noise, self.range_noise, self.beacons)
+
+
+@dataclass(frozen=True)
+class GoofspielConfig:
+    """Goofspiel. The paper's sizes are 4 to 7 cards."""
+
+    cards: int = 4
+    """k, the cards that there are."""
+    standard: bool = False
+    """Everyone has all k cards, instead of a random k - 1 of them."""
+
+    @property
+    def name(self) -> str:
+        """As records name it."""
+        return f"k={self.cards}" + ("-standard" if self.standard else "")
+
+    @property
+    def game(self) -> GoofspielGame:
+        """The rules."""
+        return GoofspielGame(self.cards, self.standard)
+
+    @property
+    def horizon(self) -> int:
+        """Rounds of a game."""
+        return self.game.rounds
+
+    def family(self, pool: Policy) -> GoofspielFamily:
+        """Games between policies of a pool, whose leaves have a leading axis."""
+        return GoofspielFamily(pool, self.game)

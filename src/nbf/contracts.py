@@ -277,10 +277,11 @@ def _step(
 ) -> tuple[FilterState, FilterInfo]:
     if observation is not None and not isinstance(observation, Tracer):
         type(environment).check_observation(environment, observation)
-    return dispatch.call(_update, (self, environment, policy), (key, state, observation))
+        observation = dispatch.arrays(observation)
+    return dispatch.call(_update, (self, environment, policy), state, (key, observation))
 
 
 def _update(
-    filter: Filter, environment: Environment, policy: Policy, key: Key[Array, ""], state: FilterState, observation: Any
+    filter: Filter, environment: Environment, policy: Policy, state: FilterState, key: Key[Array, ""], observation: Any
 ) -> tuple[FilterState, FilterInfo]:
     return filter.update(key, state, observation, environment, policy)

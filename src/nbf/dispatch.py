@@ -15,6 +15,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import numpy as np
 from jax.core import Tracer
 from jaxtyping import PyTree
 
@@ -33,48 +34,85 @@ class _Flat:
         self.token = _TOKENS.setdefault(self.structure, next(_COUNTER))
 
 
+PLAIN = (bool, int, float, np.generic, np.ndarray)
+"""Numbers that are not on the device yet."""
+
 _TOKENS: dict[Any, int] = {}
 _COUNTER = itertools.count()
 _FLAT: OrderedDict[int, _Flat] = OrderedDict()
-_COMPILED: dict[tuple, Callable] = {}
+_COMPILED: dict[tuple, _Compiled] = {}
+_latest: tuple[PyTree, list[Any], Any] = (object(), [], None)
+"""The state that was given last, if it is a module, with its leaves and structure: most often the next one to come."""
 
 
 def _flat(module: PyTree) -> _Flat:
-    if not isinstance(module, eqx.Module):  # whatever else it is, its owner may change it in place
-        return _Flat(module)
     found = _FLAT.get(id(module))
     if found is not None:
         _FLAT.move_to_end(id(module))
         return found
+    if not (module is None or isinstance(module, eqx.Module)):  # whatever else it is, its owner may change it in place
+        return _Flat(module)
     found = _FLAT[id(module)] = _Flat(module)
     if len(_FLAT) > REMEMBERED:
         _FLAT.popitem(last=False)
     return found
 
 
-def call(method: Callable, fixed: tuple[PyTree, ...], moving: PyTree) -> PyTree:
-    """`method(*fixed, *moving)`, compiled. `fixed` are modules that tend to come again, `moving` is
-    new at every call. Inside another trace the method is simply called."""
+def call(method: Callable, fixed: tuple[PyTree, ...], state: PyTree, moving: PyTree) -> tuple[PyTree, PyTree]:
+    """`method(*fixed, state, *moving)`, compiled, which gives the next state and something more. `fixed` are modules
+    that tend to come again, `moving` is new at every call. Inside another trace the method is simply called."""
+    global _latest
     moving_leaves, moving_structure = jax.tree.flatten(moving)
-    if any(isinstance(leaf, Tracer) for leaf in moving_leaves):
-        return method(*fixed, *moving)
+    known, state_leaves, state_structure = _latest
+    new = moving_leaves
+    if known is not state:
+        state_leaves, state_structure = jax.tree.flatten(state)
+        new = state_leaves + moving_leaves
+    for leaf in new:
+        if isinstance(leaf, Tracer):
+            return method(*fixed, state, *moving)
     flats = [_flat(module) for module in fixed]
     leaves = [leaf for flat in flats for leaf in flat.leaves]
-    key = (method, moving_structure, *(flat.token for flat in flats))
+    key = (method, state_structure, moving_structure, *[flat.token for flat in flats])
     compiled = _COMPILED.get(key)
     if compiled is None:
-        compiled = _COMPILED[key] = _compile(method, [flat.structure for flat in flats], moving_structure)
-    return compiled(*leaves, *moving_leaves)
+        compiled = _COMPILED[key] = _Compiled(
+            method, *[flat.structure for flat in flats], state_structure, moving_structure
+        )
+    given = compiled.function(*leaves, *state_leaves, *moving_leaves)
+    after, more = compiled.structure.unflatten(given)
+    if compiled.is_module:
+        _latest = (after, given[: compiled.size], compiled.state_structure)
+    return after, more
 
 
-def _compile(method: Callable, structures: list, moving_structure: Any) -> Callable:
-    sizes = [structure.num_leaves for structure in structures]
+def arrays(numbers: PyTree) -> PyTree:
+    """Numbers of Python's or NumPy's as arrays of the types that JAX gives them, so that 3, np.int64(3) and an int32
+    on the device share one compilation."""
+    return _array(numbers) if isinstance(numbers, PLAIN) else jax.tree.map(_array, numbers)
 
-    def flat_method(*leaves: Any) -> PyTree:
-        arguments, start = [], 0
-        for structure, size in zip(structures, sizes, strict=True):
-            arguments.append(structure.unflatten(leaves[start : start + size]))
-            start += size
-        return method(*arguments, *moving_structure.unflatten(leaves[start:]))
 
-    return jax.jit(flat_method)
+def _array(number: Any) -> Any:
+    if not isinstance(number, PLAIN):
+        return number
+    kind = number.dtype if isinstance(number, np.generic | np.ndarray) else np.dtype(type(number))
+    return np.asarray(number, jax.dtypes.canonicalize_dtype(kind))
+
+
+class _Compiled:
+    """A method as a compiled function of flat arrays, in and out, and the structure of what it gives."""
+
+    def __init__(self, method: Callable, *structures: Any):
+        def flat_method(*leaves: Any) -> list[Any]:
+            arguments, start = [], 0
+            for structure in structures:
+                arguments.append(structure.unflatten(leaves[start : start + structure.num_leaves]))
+                start += structure.num_leaves
+            *first, moving = arguments
+            after, more = method(*first, *moving)
+            self.state_structure, self.is_module = jax.tree.structure(after), isinstance(after, eqx.Module)
+            self.size = self.state_structure.num_leaves
+            given, self.structure = jax.tree.flatten((after, more))
+            return given
+
+        self.function = jax.jit(flat_method)

@@ -56,8 +56,9 @@ from nbf.training.progress import Progress
 LISTED = 4096
 """Up to this many cells of a lattice the decoder is a softmax over all of them."""
 QUICK = FitConfig(
-    steps=30_000, batch=32, samples=64, optimizer="adam", learning_rate=1e-3, random_sets=True, patience=5
-)
+    steps=10_000, batch=32, samples=64, optimizer="adam", learning_rate=3e-3, schedule="cosine", random_sets=True,
+    patience=5,
+)  # fmt: skip
 """Of `fit`: enough for small problems, and stopped early where it is too much."""
 BELIEFS = 200
 """Unseen beliefs that a fitted model is measured on."""

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from nbf.beliefs import resampling
+from nbf.beliefs.gaussian import GaussianBelief
 from nbf.beliefs.kde import KernelDensityBelief
 from nbf.beliefs.particles import ParticleBelief, normalize
 from nbf.contracts import Belief, InputError
@@ -93,15 +94,15 @@ def _cell(state: Float[Array, " 2"], space: Box, cells: int) -> Int[Array, " 2"]
 def cell_probabilities(belief: Belief, space: Box, cells: int = 100) -> Float[Array, " cells"]:
     """What a belief gives to each of cells x cells equal cells of a plane, row by row.
 
-    Particles count as their weighted histogram, a histogram as its own masses, a kernel density as its mass in
-    each cell, and any other belief as its density at the cells' centres, normalised, where what lies up to `PAD`
-    beyond the walls counts in the outermost cells.
+    Particles count as their weighted histogram, a histogram as its own masses, a kernel density and a Gaussian as
+    their mass in each cell, and any other belief as its density at the cells' centres, normalised, where what lies up
+    to `PAD` beyond the walls counts in the outermost cells.
     """
     if space.dimension != 2 or cells < 1:
         raise InputError(f"Cells of a plane need 2 dimensions and at least 1 cell; got {space.dimension} and {cells}.")
     if isinstance(belief, HistogramBelief):
         return belief.coarsen(cells).ravel()
-    if isinstance(belief, KernelDensityBelief):
+    if isinstance(belief, KernelDensityBelief | GaussianBelief):
         return belief.cell_masses(cells).ravel()
     if isinstance(belief, ParticleBelief):
         rows, columns = jax.vmap(lambda state: _cell(state, space, cells))(belief.states).T

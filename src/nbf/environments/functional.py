@@ -15,6 +15,7 @@ change without compiling anew is a pytree `parameters`, which every function the
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -61,16 +62,17 @@ class FunctionalEnvironment(Environment):
             self._check_leaf(np.asarray(value), shape, np.dtype(dtype))
 
     def _check_leaf(self, value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> None:
-        wanted = f"{dtype} of shape {shape}"
-        if value.shape != shape or _kind(value.dtype) != _kind(dtype):
+        kind = _kind(dtype)
+        if value.shape != shape or _kind(value.dtype) != kind:
             raise InputError(
-                f"An observation of this environment is {wanted}; got {value.dtype} of shape {value.shape}."
+                f"An observation of this environment is {dtype} of shape {shape}; got {value.dtype} of shape "
+                f"{value.shape}."
             )
-        if _kind(dtype) == "float" and not np.all(np.abs(value) <= np.finfo(dtype).max):
+        if kind == "float" and not (np.abs(value) <= _largest(dtype)).all():
             raise InputError(
                 f"An observation must be finite; got {value.tolist()}. For a missing one pass None: the step predicts."
             )
-        if _kind(dtype) == "integer" and value.size:
+        if kind == "integer" and value.size:
             last = np.iinfo(dtype).max if self.symbols is None else self.symbols - 1
             first = np.iinfo(dtype).min if self.symbols is None else 0
             if not (first <= int(value.min()) and int(value.max()) <= last):
@@ -129,9 +131,15 @@ def _arrays(tree: PyTree) -> PyTree:
     return jax.tree.map(jnp.asarray, tree)
 
 
+@functools.cache
 def _kind(dtype: np.dtype) -> str:
     kinds = {"boolean": np.bool_, "integer": np.integer, "float": np.floating}
     return next((name for name, kind in kinds.items() if np.issubdtype(dtype, kind)), str(dtype))
+
+
+@functools.cache
+def _largest(dtype: np.dtype) -> float:
+    return float(np.finfo(dtype).max)
 
 
 def _also(more: tuple[PyTree, ...]) -> str:

@@ -108,7 +108,7 @@ class Gridworld(Stencil):
 
     def check_observation(self, observation: Observation) -> None:
         value = np.asarray(observation)
-        if value.shape != () or not np.issubdtype(value.dtype, np.integer):
+        if value.shape != () or value.dtype.kind not in "iu":
             raise InputError(
                 f"A Gridworld observation is one integer symbol; got shape {value.shape} of type {value.dtype}."
             )

@@ -23,6 +23,8 @@ from nbf.spaces import Box
 HORIZON, WIDTH = 20, 4.0
 """The default space is WIDTH standard deviations around the mean of each of the first HORIZON steps."""
 
+LARGEST = float(np.finfo(np.float32).max)
+
 
 class LinearGaussian(Environment):
     """A linear-Gaussian system. A state is a `Float[d]` vector, an observation a `Float[k]` vector.
@@ -105,13 +107,37 @@ class LinearGaussian(Environment):
         whitened = self.whitener @ (observation - self.sensor @ next_state)
         return self.log_normalizer - 0.5 * jnp.sum(whitened * whitened)
 
+    @property
+    def linear(self) -> bool:
+        """For the Gaussian filters: the moments below are affine, so the Kalman filter is exact."""
+        return True
+
+    def initial_moments(self) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+        """m0 and a root of P0."""
+        return self.start, self.start_root
+
+    def moments(
+        self, state: Float[Array, " d"], policy: Float[Array, " d"] | None
+    ) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+        """A x + π and a root of Q."""
+        moved = self.matrix @ state
+        return moved if policy is None else moved + policy, self.step_root
+
+    def observation_moments(self, next_state: Float[Array, " d"]) -> tuple[Float[Array, " k"], Float[Array, "k k"]]:
+        """C x' and a root of R."""
+        return self.sensor @ next_state, self.noise_root
+
+    def reading(self, observation: Float[Array, " k"]) -> Float[Array, " k"]:
+        """The observation itself."""
+        return observation
+
     def check_observation(self, observation: Observation) -> None:
         value, shape = np.asarray(observation), self.sensor.shape[:1]
-        if value.shape != shape or not np.issubdtype(value.dtype, np.floating):
+        if value.shape != shape or value.dtype.kind != "f":
             raise InputError(
                 f"An observation of this system is a float vector of shape {shape}; got {value.dtype} of {value.shape}."
             )
-        if not np.all(np.abs(value) <= np.finfo(np.float32).max):
+        if not (np.abs(value) <= LARGEST).all():
             raise InputError(
                 f"An observation must be finite; got {value.tolist()}. For a missing one pass None: the step predicts."
             )

@@ -117,6 +117,31 @@ class Triangulation(Environment):
         density = norm.logpdf(observation, self.distance(next_state), self.range_noise)
         return jnp.where(self.scanning, density, 0.0)
 
+    @property
+    def linear(self) -> bool:
+        """For the Gaussian filters: a distance is no affine function of the position."""
+        return False
+
+    def initial_moments(self) -> tuple[Float[Array, " 2"], Float[Array, "2 2"]]:
+        """Mean and root of the uniform start, whose variance along an axis is side²/12."""
+        return jnp.asarray(self.space.middle), jnp.diag(jnp.asarray(2.0 * self.space.scale / 12.0**0.5))
+
+    def moments(self, state: Float[Array, " 2"], policy: ScanPolicy) -> tuple[Float[Array, " 2"], Float[Array, "2 2"]]:
+        """Of the motion as if there were no walls: their derivative would be 0 beyond them, and a belief whose mean
+        touches one would be certain at once."""
+        mean, deviation = self.drift(policy)
+        return state + mean, deviation * jnp.eye(2)
+
+    def observation_moments(self, next_state: Float[Array, " 2"]) -> tuple[Float[Array, " 1"], Float[Array, "1 1"]]:
+        """Of the distance. At the beacon itself, where that has no derivative, it is 0."""
+        square = jnp.sum((next_state - self.beacon) ** 2)
+        distance = jnp.sqrt(jnp.maximum(square, jnp.finfo(square.dtype).tiny))
+        return distance[None], self.range_noise[None, None]
+
+    def reading(self, observation: Float[Array, ""]) -> Float[Array, " 1"]:
+        """The distance that was read; a move reads none."""
+        return jnp.where(self.scanning, observation, jnp.nan)[None]
+
     def check_observation(self, observation: Observation) -> None:
         value = np.asarray(observation)
         if value.shape != () or not np.issubdtype(value.dtype, np.floating) or not np.isfinite(value):

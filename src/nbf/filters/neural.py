@@ -122,7 +122,7 @@ class NeuralBayesianFilter(Filter):
             keys = jax.random.split(key, self.num_particles + 1)
             states = self.model.sample(keys[0], state.embedding, self.num_particles, space)
             moved = jax.vmap(environment.transition, (0, 0, None))(keys[1:], states, policy)
-            prior = jnp.where(jax.vmap(environment.space.contains)(states), 0.0, -jnp.inf)
+            prior = jnp.where(jax.vmap(space.contains)(states), 0.0, -jnp.inf)
             lost = diverged(moved)
             prior = prior if lost is None else jnp.where(lost, -jnp.inf, prior)
             if observation is None:

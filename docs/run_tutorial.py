@@ -1,0 +1,97 @@
+"""Run the code of your-own-environment.md, and write into the page what it prints.
+
+    make tutorial        (or: python docs/run_tutorial.py)
+
+All blocks of Python are executed in order, in a temporary folder, as one file would be. What a block prints replaces
+the block of text that follows it; the figure that the page shows goes to `figures`. Training takes a few minutes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nbf.evaluation.records import write_atomically
+
+PAGE = Path(__file__).resolve().with_name("your-own-environment.md")
+FIGURE = PAGE.parent / "figures" / "corridor.png"
+BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```$(?:\n+^```text\n(?P<output>.*?)^```$)?", re.DOTALL | re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of Python, and what the page says that it prints."""
+
+    code: str
+    line: int
+    """Of the page, at which the code begins."""
+    output: str | None
+    """None where no block of text follows it."""
+
+
+def blocks(page: str) -> list[Block]:
+    """The blocks of Python of a page, in order."""
+    return [
+        Block(found["code"], page.count("\n", 0, found.start("code")) + 1, found["output"])
+        for found in BLOCK.finditer(page)
+    ]
+
+
+def with_constants(page: str, **constants: int) -> str:
+    """The page with other numbers in lines such as `STEPS = 3000`."""
+    for name, value in constants.items():
+        page, found = re.subn(rf"^{name} = \d+$", f"{name} = {value}", page, flags=re.MULTILINE)
+        if found != 1:
+            raise ValueError(f"The page sets {name} {found} times.")
+    return page
+
+
+def execute(page: str, folder: Path) -> tuple[dict[str, Any], list[str]]:
+    """The names that the blocks leave, executed in a folder, and what each of them prints."""
+    names: dict[str, Any] = {"__name__": "corridor"}
+    printed = []
+    for block in blocks(page):
+        # Empty lines in front: a traceback then tells the line of the page.
+        code = compile("\n" * (block.line - 1) + block.code, str(PAGE), "exec", dont_inherit=True)
+        with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()) as output:
+            exec(code, names)
+        printed.append(output.getvalue())
+    return names, printed
+
+
+def filled(page: str, printed: list[str]) -> str:
+    """The page with what its blocks print, one text for each."""
+    remaining = iter(zip(blocks(page), printed, strict=True))
+
+    def fill(found: re.Match[str]) -> str:
+        block, output = next(remaining)
+        if (block.output is None) != (output == ""):
+            missing = "prints nothing" if output == "" else "has no block of text for what it prints"
+            raise ValueError(f"The block at line {block.line} {missing}.")
+        if block.output is None:
+            return found[0]
+        start = found.start("output") - found.start()
+        return found[0][:start] + output + found[0][start + len(block.output) :]
+
+    return BLOCK.sub(fill, page)
+
+
+def main() -> None:
+    os.environ.setdefault("MPLBACKEND", "Agg")
+    page = PAGE.read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        _, printed = execute(page, Path(folder))
+        page = filled(page, printed)
+        write_atomically(FIGURE, (Path(folder) / FIGURE.name).read_bytes())
+    write_atomically(PAGE, page)
+    print(f"{PAGE.name}: {sum(map(bool, printed))} outputs and {FIGURE.name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""The exact posterior over sequences that grow by one symbol at every step, as the opponent's bids in Goofspiel do.
+
+Where such sequences are listed in lexicographic order, those of the next length are the branches of each in turn:
+an update is one product for each length, whose shape is (sequences, branches), and a normalisation. What a
+policy says is asked once for each distinct choice that it may face, not once for each sequence.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from nbf.beliefs.categorical import CategoricalBelief
+from nbf.contracts import Enumerable, Environment, Filter, FilterInfo, InputError, Observation, Policy
+
+
+@runtime_checkable
+class Prefixes(Protocol):
+    """A capability of an `Enumerable` environment whose states are sequences, listed by length and then
+    lexicographically, all of one length at any time."""
+
+    @property
+    def branches(self) -> tuple[Int[np.ndarray, "_ _"], ...]:
+        """For each length but the last, and each state of it, the (flat) entries of `choice_log_probs` for the
+        states that it may become; static."""
+        ...
+
+    @property
+    def over(self) -> Bool[Array, ""]:
+        """Whether this step adds nothing any more."""
+        ...
+
+    def choice_log_probs(self, policy: Policy, /) -> Float[Array, "choices k"]:
+        """log probability of each symbol in each distinct choice of this step."""
+        ...
+
+    def choice_log_likelihoods(self, observation: Observation, /) -> Float[Array, " k"]:
+        """log likelihood of an observation of this step after each symbol."""
+        ...
+
+
+class PrefixFilter(Filter):
+    """What `ExactFilter` gives, with the same state, for `Prefixes`: a policy call for each choice and no scatter."""
+
+    def init(self, key: Key[Array, ""], environment: Environment) -> Float[Array, " states"]:
+        return jnp.exp(_listed(environment).initial_log_probs())
+
+    def update(
+        self,
+        key: Key[Array, ""],
+        state: Float[Array, " states"],
+        observation: Observation,
+        environment: Environment,
+        policy: Policy,
+    ) -> tuple[Float[Array, " states"], FilterInfo]:
+        environment = _listed(environment)
+        assert isinstance(environment, Prefixes)
+        chances, branches = jnp.exp(environment.choice_log_probs(policy)), environment.branches
+        predicted = jnp.where(environment.over, state, _grown(state, chances, branches))
+        total = jnp.sum(predicted)
+        some = (total > 0) & (total < jnp.inf)
+        kept = jnp.where(some, predicted / jnp.where(some, total, 1.0), state)
+        size = jnp.asarray(state.shape[0], state.dtype)
+        if observation is None:
+            info = FilterInfo(jnp.where(some, size, 0.0), jnp.where(some, 0.0, -jnp.inf), jnp.int32(1), ~some)
+            return kept, info
+        likelihood = jnp.exp(environment.choice_log_likelihoods(observation))
+        # Where nothing is added any more, an observation is as likely in every state.
+        seen = jnp.where(environment.over, likelihood[0], likelihood[_last_symbols(branches, len(likelihood))])
+        joint = predicted * seen
+        evidence = jnp.sum(joint)
+        possible = (evidence > 0) & (evidence < jnp.inf)
+        scale = jnp.where(possible, evidence, 1.0)
+        info = FilterInfo(
+            ess=jnp.where(possible, size, 0.0),
+            log_evidence=jnp.where(possible, jnp.log(scale), -jnp.inf),
+            attempts=jnp.int32(1),
+            recovered=~possible,
+        )
+        return jnp.where(possible, joint / scale, kept), info
+
+    def belief(self, state: Float[Array, " states"], environment: Environment) -> CategoricalBelief:
+        return CategoricalBelief(state, _listed(environment))
+
+
+def _grown(
+    state: Float[Array, " states"],
+    weights: Float[Array, "choices k"],
+    branches: tuple[Int[np.ndarray, "_ _"], ...],
+) -> Float[Array, " states"]:
+    """The mass of every state after a step that weighs each symbol of each choice; nothing is left where it was."""
+    flat, first, parts = weights.ravel(), 0, [jnp.zeros(len(branches[0]), state.dtype)]
+    for entries in branches:
+        before = state[first : first + len(entries)]
+        parts.append((before[:, None] * flat[entries]).ravel())
+        first += len(entries)
+    return jnp.concatenate(parts)
+
+
+def _last_symbols(branches: tuple[Int[np.ndarray, "_ _"], ...], symbols: int) -> Int[np.ndarray, " states"]:
+    """The last symbol of every state; any for those of the first length, in which no step ends."""
+    first = np.zeros(len(branches[0]), np.int32)
+    return np.concatenate([first, *(entries.ravel() % symbols for entries in branches)])
+
+
+def _listed(environment: Environment) -> Enumerable:
+    if not isinstance(environment, Enumerable) or not isinstance(environment, Prefixes):
+        raise InputError(
+            f"The prefix filter needs sequences that grow, with branches and choice_log_probs; "
+            f"{type(environment).__name__} has none. Use ExactFilter, or a particle filter."
+        )
+    return environment

@@ -1,0 +1,185 @@
+"""A running check of a filter's predictions: does the world behave as its model says?
+
+Before an observation y_t is used, m others are drawn from the filter's own prediction,
+
+    x ~ belief,    x' ~ T(x, π),    y ~ H(x, x'),
+
+and all are scored by their evidence, log Σ_i H(x_i, x_i')[y], over one set of simulated moves. If the prediction is
+right, y_t and the draws are exchangeable whatever the score is, so with ties broken at random
+
+    p_t = (number of draws that score below y_t + U) / (m + 1)
+
+is uniform on [0, 1] and independent of the past. Small p are surprises; p that are always large are observations that
+are better than the model expects them to be, for example with less noise.
+
+The p-values are bet against. Any κ > 0 makes κ p^(κ-1) a bet of mean 1, on small p if κ < 1 and on large ones if κ > 1;
+with 1 - p in the place of p, the other way round (Shafer et al. 2011, arXiv 0912.4269). A share of the initial
+capital of 1 enters the bets at each step, so that a change after a long time of calm is still found:
+
+    E_t = R_t + Σ_s≤t (R_s-1 - R_s) · mean_k Π_s≤r≤t κ_k u_k,r^(κ_k - 1),    R_t = 1 / (1 + log(1 + t))
+
+is a martingale in a world that is right, starts at 1 and is never negative, so by Ville's inequality the probability
+that it ever reaches 1/α is at most α, however long and however often one looks.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from nbf.beliefs.particles import normalize
+from nbf.contracts import Belief, Environment, Filter, FilterInfo, FilterState, InputError, Observation, Policy, State
+from nbf.filters.attempts import diverged
+from nbf.filters.neural import ModelBelief
+
+BETS = (0.25, 0.5, 2.0)
+"""κ: on a few p that are tiny, on more of them, and on all being somewhat too small; each also on 1 - p."""
+TIE = 1e-3
+"""Scores are compared in steps of this many nats: equal observations may differ in their last digit. Any score makes
+p uniform, so nothing is lost."""
+LEAST = 1e-7
+"""p is kept this far from 0 and 1, where bets are infinite; as often as that, a bet pays less than it should."""
+
+MOST = 2**30
+"""Steps that are counted, lest the counter overflow."""
+
+
+class SurpriseState(eqx.Module):
+    """The state of the watched filter, and what the bets against its predictions have won."""
+
+    watched: FilterState
+    p: Float[Array, ""]
+    """Of the last observation: uniform on [0, 1] if its prediction was right."""
+    log_bets: Float[Array, " bets"]
+    """log of the capital in each bet."""
+    steps: Int[Array, ""]
+    """Observations so far."""
+
+    @property
+    def log_e(self) -> Float[Array, ""]:
+        """log E_t, the evidence against the predictions: 0 at first, and seldom large unless they are wrong."""
+        return jnp.logaddexp(_log_reserve(self.steps), jax.nn.logsumexp(self.log_bets, axis=-1))
+
+    def alarm(self, rate: float = 0.001) -> Bool[Array, ""]:
+        """Whether E_t >= 1/rate. In a world that is right this ever happens with at most that probability."""
+        if not 0.0 < rate < 1.0:
+            raise InputError(f"A rate of false alarms is above 0 and below 1; got {rate}.")
+        return self.log_e >= -math.log(rate)
+
+
+class Surprise(Filter):
+    """A filter that watches another: the same beliefs, bit for bit, and in its state `p`, `log_e` and `alarm(rate)`.
+
+        tracker = nbf.Surprise(nbf.ParticleFilter(256))
+        state, info = tracker.step(key, state, observation, environment, policy)
+        if state.alarm(0.001): ...
+
+    An alarm says that predictions are wrong: the model of the world is, or the filter is too coarse for it. A missing
+    observation tells nothing: p is then any number, and nothing is bet.
+    """
+
+    filter: Filter
+    draws: int = eqx.field(static=True, default=32)
+    """m, to which the observation is compared; no p-value is much below 1/m."""
+    particles: int = eqx.field(static=True, default=128)
+    """Simulated moves that the scores are taken over. Their number changes what is noticed, never how often in vain."""
+
+    def __check_init__(self) -> None:
+        if self.draws < 1 or self.particles < 1:
+            raise InputError(
+                f"Surprise needs at least 1 draw and 1 particle; got draws={self.draws}, particles={self.particles}."
+            )
+
+    def init(self, key: Key[Array, ""], environment: Environment) -> SurpriseState:
+        nothing = jnp.full(2 * len(BETS), -jnp.inf, jnp.float32)
+        return SurpriseState(self.filter.init(key, environment), jnp.float32(0.5), nothing, jnp.int32(0))
+
+    def update(
+        self,
+        key: Key[Array, ""],
+        state: SurpriseState,
+        observation: Observation,
+        environment: Environment,
+        policy: Policy,
+    ) -> tuple[SurpriseState, FilterInfo]:
+        watched, info = self.filter.update(key, state.watched, observation, environment, policy)
+        # The filter has the key for itself, as if it were not watched.
+        own_key = jax.random.fold_in(key, zlib.crc32(b"surprise"))
+        if observation is None:
+            return SurpriseState(watched, jax.random.uniform(own_key), state.log_bets, state.steps), info
+        p = self.rank(own_key, self.filter.belief(state.watched, environment), observation, environment, policy)
+        entering = _log_entering(state.steps) - math.log(2 * len(BETS))
+        log_bets = jnp.logaddexp(state.log_bets, entering) + log_payoffs(p)
+        return SurpriseState(watched, p, log_bets, jnp.minimum(state.steps + 1, MOST)), info
+
+    def belief(self, state: SurpriseState, environment: Environment) -> Belief:
+        return self.filter.belief(state.watched, environment)
+
+    def rank(
+        self,
+        key: Key[Array, ""],
+        belief: Belief,
+        observation: Observation,
+        environment: Environment,
+        policy: Policy,
+    ) -> Float[Array, ""]:
+        """p of an observation, given the belief before it."""
+        sample_key, move_key, observe_key, tie_key = jax.random.split(key, 4)
+        states = belief.sample(sample_key, self.particles + self.draws)
+        move_keys = jax.random.split(move_key, self.particles + self.draws)
+        moved = jax.vmap(environment.transition, (0, 0, None))(move_keys, states, policy)
+        sound = _sound(belief, states, moved, environment)
+
+        def of(part: slice) -> tuple[State, State]:
+            return jax.tree.map(lambda leaf: leaf[part], (states, moved))
+
+        observe_keys = jax.random.split(observe_key, self.draws)
+        drawn = jax.vmap(environment.observe)(observe_keys, *of(slice(self.particles, None)))
+        # All go through one program, so that equal observations have equal scores.
+        both = jax.tree.map(lambda own, others: jnp.concatenate([jnp.asarray(own)[None], others]), observation, drawn)
+        log_prior = jnp.where(sound[: self.particles], 0.0, -jnp.inf)
+
+        def score(observation: Observation) -> Float[Array, ""]:
+            likelihood = jax.vmap(environment.log_likelihood, (None, 0, 0))
+            return normalize(log_prior + likelihood(observation, *of(slice(self.particles))))[1]
+
+        scores = jnp.round(jax.lax.optimization_barrier(jax.vmap(score)(both)) / TIE)
+        lots = jax.random.uniform(tie_key, (self.draws + 2,))
+        below = (scores[1:] < scores[0]) | ((scores[1:] == scores[0]) & (lots[1:-1] < lots[0]))
+        counted = sound[self.particles :]
+        return (jnp.sum(below & counted) + lots[-1]) / (jnp.sum(counted) + 1.0)
+
+
+def log_payoffs(p: Float[Array, ""]) -> Float[Array, " bets"]:
+    """log of what each bet pays for one p-value."""
+    inside = jnp.clip(p, LEAST, 1.0 - LEAST)
+    kappa = jnp.asarray(BETS, jnp.float32)
+    bets = [jnp.log(kappa) + (kappa - 1.0) * log_u for log_u in (jnp.log(inside), jnp.log1p(-inside))]
+    return jnp.concatenate(bets)
+
+
+def _sound(belief: Belief, states: State, moved: State, environment: Environment) -> Bool[Array, " n"]:
+    """Which draws count: not those that a model puts on illegal states, nor those that a simulator leaves NaN; the
+    filters give them no weight either."""
+    if isinstance(belief, ModelBelief):
+        sound = jax.vmap(environment.space.contains)(states)
+    else:
+        sound = jnp.ones(jax.tree.leaves(moved)[0].shape[0], bool)
+    lost = diverged(moved)
+    return sound if lost is None else sound & ~lost
+
+
+def _log_reserve(steps: Int[Array, ""]) -> Float[Array, ""]:
+    """log R: how much of the capital has not been bet yet. It falls so slowly that a late change is found, too."""
+    return -jnp.log1p(jnp.log1p(steps.astype(jnp.float32)))
+
+
+def _log_entering(steps: Int[Array, ""]) -> Float[Array, ""]:
+    """log (R_t - R_t+1) = log R_t + log R_t+1 + log log ((t + 2) / (t + 1)), without a difference of what is close."""
+    between = jnp.log(jnp.log1p(1.0 / (steps + 1.0)))
+    return _log_reserve(steps) + _log_reserve(steps + 1) + between
