@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, Int, Key
 from nbf import prng
 from nbf.contracts import InputError
 from nbf.environments.goofspiel import MOST_LISTED, GoofspielFamily
-from nbf.environments.goofspiel_game import CardPolicy, GameState, GoofspielGame, UniformPolicy
+from nbf.environments.goofspiel_game import BidPolicy, CardPolicy, GameState, GoofspielGame, UniformPolicy
 from nbf.evaluation.divergence import jensen_shannon
 from nbf.filters.prefixes import PrefixFilter
 from nbf.filters.run import run
@@ -96,10 +96,10 @@ class Learner(eqx.Module):
     def new(cls, key: Key[Array, ""], config: SelfPlayConfig) -> Learner:
         """Starts as the uniform policy and the value 0."""
         policy_key, value_key = jax.random.split(key)
-        sizes = {"width": config.width, "depth": config.depth}
-        policy = CardPolicy(policy_key, config.cards, **sizes)
+        policy = CardPolicy(policy_key, config.cards, width=config.width, depth=config.depth)
         policy = eqx.tree_at(lambda policy: policy.weights[-1], policy, 0.01 * policy.weights[-1])
-        value = Perceptron(value_key, config.game.num_features, 1, **sizes, zero_output=True)
+        inputs = config.game.num_features
+        value = Perceptron(value_key, inputs, 1, width=config.width, depth=config.depth, zero_output=True)
         return cls(policy, value)
 
     def values(self, features: Float[Array, "n f"]) -> Float[Array, " n"]:
@@ -166,7 +166,7 @@ def objective(learner: Learner, bids: Bids, config: SelfPlayConfig) -> Float[Arr
     return policy_loss + config.value_weight * value_loss - config.entropy_weight * jnp.mean(_entropy(log_probs))
 
 
-def _entropy(log_probs: Float[Array, "n k"]) -> Float[Array, " n"]:
+def _entropy(log_probs: Float[Array, "*n k"]) -> Float[Array, "*n"]:
     return -jnp.sum(jnp.where(log_probs > -jnp.inf, jnp.exp(log_probs) * log_probs, 0.0), axis=-1)
 
 
@@ -206,7 +206,7 @@ def advance(config: SelfPlayConfig, key: Key[Array, ""], before: Run) -> Run:
         part = jax.tree.map(lambda leaf: leaf[chosen], bids)
         gradient = jax.grad(objective)(learner, part, config)
         updates, state = _optimizer(config).update(gradient, state)
-        return (optax.apply_updates(learner, updates), state), None
+        return (eqx.apply_updates(learner, updates), state), None
 
     keys = jax.random.split(shuffle_key, config.epochs)
     (learner, state), _ = jax.lax.scan(epoch, (before.learner, before.state), keys)
@@ -307,7 +307,7 @@ def make_pool(config: SelfPlayConfig, path: Path, *, progress: bool = True) -> P
     remove_unfinished(path)
     if path.exists():
         pool, made.run = read_pool(path, config)
-        made.policies = [pool.some(np.asarray(i)) for i in range(pool.size)]
+        made.policies = [jax.tree.map(lambda leaf: np.asarray(leaf[i]), pool.policies) for i in range(pool.size)]  # noqa: B023
         made.seconds = pool.seconds
     title = f"self-play, {config.cards} cards"
     with Progress(title, total, len(made.policies), enabled=progress, unit="policy") as bar:
@@ -317,8 +317,8 @@ def make_pool(config: SelfPlayConfig, path: Path, *, progress: bool = True) -> P
                 loop, number = divmod(len(made.policies), config.checkpoints)
                 before = start(config, loop) if number == 0 or made.run is None else made.run
                 key = prng.stream(config.seed, "selfplay", config.cards, "play", loop, number)
-                made.run = jax.block_until_ready(advance(config, key, before))
-                made.policies.append(jax.device_get(made.run.opponent))
+                after = made.run = jax.block_until_ready(advance(config, key, before))
+                made.policies.append(jax.device_get(after.opponent))
                 now = time.monotonic()
                 made.seconds, last = made.seconds + now - last, now
                 bar.update(len(made.policies))
@@ -334,7 +334,7 @@ def make_pool(config: SelfPlayConfig, path: Path, *, progress: bool = True) -> P
 # --- what a pool is like -------------------------------------------------------------------------
 
 
-def match(game: GoofspielGame, key: Key[Array, ""], mine: CardPolicy, other: Any) -> tuple[Array, Array]:
+def match(game: GoofspielGame, key: Key[Array, ""], mine: BidPolicy, other: BidPolicy) -> tuple[Array, Array]:
     """The result of one game, and the mean entropy of our bids while there was a choice."""
     deal_key, round_key = jax.random.split(key)
 

@@ -37,8 +37,8 @@ from nbf.contracts import Belief, Environment, Filter, FilterInfo, FilterState, 
 from nbf.filters.attempts import diverged
 from nbf.filters.neural import ModelBelief
 
-BETS = (0.25, 0.5, 2.0)
-"""κ: on a few p that are tiny, on more of them, and on all being somewhat too small; each also on 1 - p."""
+BETS = (0.25, 0.5, 0.75, 2.0)
+"""κ: on some p that are tiny, on ever more that are small, and on hardly any that is small; each also for 1 - p."""
 TIE = 1e-3
 """Scores are compared in steps of this many nats: equal observations may differ in their last digit. Any score makes
 p uniform, so nothing is lost."""

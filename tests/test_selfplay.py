@@ -1,0 +1,150 @@
+"""Self-play: PPO's parts against their definitions, and pools that are made, kept, gone on with and split."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tolerances import FLOAT
+
+from nbf.contracts import InputError
+from nbf.environments.goofspiel_game import UniformPolicy, held
+from nbf.experiments import selfplay
+from nbf.experiments.selfplay import Bids, Learner, Pool, SelfPlayConfig, advantages, make_pool, objective, read_pool
+
+TINY = SelfPlayConfig(cards=3, runs=2, checkpoints=3, timesteps=64, epochs=2, minibatch=32, width=8, depth=1)
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory) -> Pool:
+    return make_pool(TINY, tmp_path_factory.mktemp("pool") / "pool.safetensors", progress=False)
+
+
+def test_advantages_are_the_sums_of_the_definition():
+    rng = np.random.default_rng(0)
+    rewards, values = rng.normal(size=(2, 5, 3))
+    found = advantages(jnp.asarray(rewards), jnp.asarray(values), 0.9, 0.8)
+    after = np.concatenate([values[1:], np.zeros((1, 3))])
+    errors = rewards + 0.9 * after - values
+    for t in range(5):
+        expected = sum((0.9 * 0.8) ** (later - t) * errors[later] for later in range(t, 5))
+        np.testing.assert_allclose(found[t], expected, **FLOAT)
+
+
+def test_with_no_discount_and_the_whole_trace_an_advantage_is_the_result_less_the_value():
+    rewards = jnp.zeros((4, 2)).at[-1].set(jnp.asarray([1.0, -1.0]))
+    values = jnp.arange(8.0).reshape(4, 2)
+    np.testing.assert_allclose(advantages(rewards, values, 1.0, 1.0), rewards[-1] - values, **FLOAT)
+
+
+def test_the_loss_at_the_old_policy_has_the_gradient_of_the_policy_gradient_theorem(key):
+    """There the ratio is 1 and nothing is clipped: the gradient is that of -mean(A log π)."""
+    learner = Learner.new(key, TINY)
+    learner = jax.tree.map(
+        lambda leaf: leaf + 0.3 * jnp.sin(jnp.arange(leaf.size, dtype=leaf.dtype)).reshape(leaf.shape), learner
+    )
+    bids = selfplay.play(TINY, key, learner, learner.policy)
+    config = replace(TINY, value_weight=0.0)
+    gained = (bids.advantages - bids.advantages.mean()) / bids.advantages.std()
+
+    def surrogate(learner):
+        log_probs = jax.vmap(learner.policy.log_probs)(bids.features)
+        return -jnp.mean(gained * jnp.take_along_axis(log_probs, bids.cards[:, None], axis=1)[:, 0])
+
+    ours = jax.grad(lambda learner: objective(learner, bids, config))(learner)
+    theirs = jax.grad(surrogate)(learner)
+    for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)
+        assert np.all(np.isfinite(one))
+
+
+def test_beyond_the_clip_there_is_no_gradient(key):
+    learner = Learner.new(key, TINY)
+    bids = selfplay.play(TINY, key, learner, learner.policy)
+    # The new policy would be e times as likely to bid so where that was good, and e times less where it was bad.
+    moved = Bids(bids.features, bids.cards, bids.log_probs - jnp.sign(bids.advantages - bids.advantages.mean()),
+                 bids.advantages, bids.returns)  # fmt: skip
+    gradient = jax.grad(lambda learner: objective(learner, moved, replace(TINY, value_weight=0.0)))(learner)
+    for leaf in jax.tree.leaves(gradient.policy):
+        np.testing.assert_allclose(leaf, 0.0, atol=1e-7)
+
+
+def test_bids_are_cards_of_the_hand_and_results_are_those_of_games(key):
+    learner = Learner.new(key, TINY)
+    bids = selfplay.play(replace(TINY, discount=1.0, trace=1.0), key, learner, learner.policy)
+    assert bool(jnp.all(jax.vmap(lambda features, card: held(features)[card])(bids.features, bids.cards)))
+    assert set(np.unique(np.round(np.asarray(bids.returns), 5))) <= {-1.0, 0.0, 1.0}
+    np.testing.assert_allclose(jnp.exp(bids.log_probs.reshape(2, -1)[-1]), 1.0, **FLOAT)  # one card is left
+
+
+@pytest.mark.slow
+def test_it_learns_to_beat_a_random_player(tmp_path):
+    config = SelfPlayConfig(cards=4, runs=1, checkpoints=24)
+    found = selfplay.describe(make_pool(config, tmp_path / "pool.safetensors", progress=False), games=512, pairs=8)
+    assert np.mean(found["against_random"][-4:]) > np.mean(found["against_random"][:2]) + 0.15
+    assert found["entropy"][-1] < found["entropy"][0] - 0.1
+
+
+def test_a_pool_is_every_checkpoint_and_the_same_when_it_was_stopped(pool, tmp_path, monkeypatch):
+    assert pool.size == 6
+    np.testing.assert_array_equal(pool.run_of(), [0, 0, 0, 1, 1, 1])
+    path, advance, calls = tmp_path / "pool.safetensors", selfplay.advance, []
+
+    def interrupted(*arguments):
+        calls.append(arguments)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return advance(*arguments)
+
+    monkeypatch.setattr(selfplay, "advance", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        make_pool(TINY, path, progress=False)
+    assert read_pool(path)[0].size == 2
+    again = make_pool(TINY, path, progress=False)
+    assert len(calls) == 3 + 4
+    jax.tree.map(np.testing.assert_array_equal, again.policies, pool.policies)
+    make_pool(TINY, path, progress=False)
+    assert len(calls) == 3 + 4  # what is there is not made again
+
+
+def test_a_pool_of_other_settings_and_a_damaged_one_are_refused(pool, tmp_path):
+    path = tmp_path / "pool.safetensors"
+    make_pool(replace(TINY, runs=1, checkpoints=1), path, progress=False)
+    with pytest.raises(InputError, match="other settings"):
+        make_pool(TINY, path, progress=False)
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(InputError, match="not a readable checkpoint"):
+        read_pool(path)
+
+
+def test_splits_part_the_pool(pool):
+    for kind, tested in (("random", 1), ("run", 3)):
+        taught, left = pool.split(kind)
+        assert left.biases[0].shape[0] == tested
+        both = np.concatenate([taught.weights[0], left.weights[0]])
+        np.testing.assert_array_equal(np.unique(both, axis=0), np.unique(pool.policies.weights[0], axis=0))
+    np.testing.assert_array_equal(pool.split("run")[1].weights[0], pool.policies.weights[0][3:])
+    with pytest.raises(InputError, match="no split 'time'"):
+        pool.split("time")
+
+
+def test_a_pool_is_described(pool):
+    found = selfplay.describe(pool, games=8, pairs=8)
+    assert len(found["entropy"]) == len(found["against_random"]) == len(found["against_first"]) == 6
+    assert all(0.0 <= entropy <= np.log(2) + 1e-5 for entropy in found["entropy"])  # of two cards at the first bid
+    assert 0.0 <= found["belief_js_neighbours"] <= np.log(2)
+
+
+def test_the_random_player_has_the_entropy_of_its_hand(key):
+    result, entropy = selfplay.match(TINY.game, key, UniformPolicy(), UniformPolicy())
+    np.testing.assert_allclose(entropy, np.log(2), **FLOAT)  # of two cards; the last bid is no choice
+    assert float(result) in (-1.0, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("wrong", [{"cards": 1}, {"runs": 0}, {"minibatch": 0}, {"learning_rate": 0.0}])
+def test_impossible_settings_are_refused(wrong):
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        replace(TINY, **wrong)
