@@ -132,6 +132,10 @@ DECODERS = {
     "dequantized flow, uniform noise": (
         GRID, DequantizedFlowConfig("spline", noise="uniform", layers=3, width=8, depth=1, bins=4, quadrature=24)
     ),
+    "dequantized flow on tokens": (
+        Tokens(2, 3),
+        DequantizedFlowConfig("nlsq", "normal", "coupling", layers=3, width=8, depth=1, importance_samples=4096),
+    ),
     "enumerated": (Lattice((3, 4), jnp.arange(12) % 5 != 1), EnumeratedDecoderConfig(width=8, depth=1)),
     "autoregressive": (Tokens(3, 3), AutoregressiveConfig(width=8, depth=1)),
     "autoregressive, masked": (Tokens(3, 3, no_symbol_twice), AutoregressiveConfig(width=8, depth=1)),

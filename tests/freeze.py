@@ -32,7 +32,7 @@ def states_of(space):
         )
     if isinstance(space, Lattice):
         return jnp.asarray(space.points())
-    return jnp.asarray([[0, 1, 2], [2, 0, 1], [1, 2, 0]])
+    return jnp.asarray([[0, 1, 2], [2, 0, 1], [1, 2, 0]])[:, : space.length]
 
 
 def numbers_of(model, space) -> list[float]:

@@ -144,7 +144,7 @@ def test_code_is_executed_in_order_and_its_output_filled_in(tmp_path):
     assert after == SMALL.replace("old\n\nlines\n", "one 1\n").replace("```text\n```", "```text\n6\n```")
     assert filled(after, printed) == after
     assert [block.output for block in blocks(after)] == ["one 1\n", None, "6\n"]
-    assert [block.line for block in blocks(SMALL)] == [3, 14, 18]
+    assert [block.line for block in blocks(SMALL)] == [3, 15, 19]
 
 
 def test_constants_are_exchanged_where_they_stand_once(tmp_path):
@@ -153,7 +153,7 @@ def test_constants_are_exchanged_where_they_stand_once(tmp_path):
         with_constants(SMALL, M=7)
 
 
-@pytest.mark.parametrize(("printed", "said"), [(["", "", "6\n"], "line 3 prints nothing"), (["1\n"] * 3, "14 has no")])
+@pytest.mark.parametrize(("printed", "said"), [(["", "", "6\n"], "line 3 prints nothing"), (["1\n"] * 3, "15 has no")])
 def test_a_page_without_room_for_an_output_is_refused(printed, said):
     with pytest.raises(ValueError, match=said):
         filled(SMALL, printed)
@@ -162,4 +162,4 @@ def test_a_page_without_room_for_an_output_is_refused(printed, said):
 def test_an_error_tells_the_line_of_the_page(tmp_path):
     with pytest.raises(ZeroDivisionError) as error:
         execute(SMALL.replace("print(second)", "second / 0"), tmp_path)
-    assert error.traceback[-1].lineno + 1 == 18
+    assert error.traceback[-1].lineno + 1 == 19

@@ -61,11 +61,12 @@ class SurpriseState(eqx.Module):
     """Observations so far."""
 
     @property
-    def log_e(self) -> Float[Array, ""]:
-        """log E_t, the evidence against the predictions: 0 at first, and seldom large unless they are wrong."""
+    def log_e(self) -> Float[Array, "*batch"]:
+        """log E_t, the evidence against the predictions: 0 at first, and seldom large unless they are wrong. Of a
+        batch of states, or those of all steps of a run, of each."""
         return jnp.logaddexp(_log_reserve(self.steps), jax.nn.logsumexp(self.log_bets, axis=-1))
 
-    def alarm(self, rate: float = 0.001) -> Bool[Array, ""]:
+    def alarm(self, rate: float = 0.001) -> Bool[Array, "*batch"]:
         """Whether E_t >= 1/rate. In a world that is right this ever happens with at most that probability."""
         if not 0.0 < rate < 1.0:
             raise InputError(f"A rate of false alarms is above 0 and below 1; got {rate}.")
@@ -174,7 +175,7 @@ def _sound(belief: Belief, states: State, moved: State, environment: Environment
     return sound if lost is None else sound & ~lost
 
 
-def _log_reserve(steps: Int[Array, ""]) -> Float[Array, ""]:
+def _log_reserve(steps: Int[Array, "*batch"]) -> Float[Array, "*batch"]:
     """log R: how much of the capital has not been bet yet. It falls so slowly that a late change is found, too."""
     return -jnp.log1p(jnp.log1p(steps.astype(jnp.float32)))
 

@@ -92,7 +92,7 @@ class BeliefEmbeddingModel(BeliefModel):
 def check_sizes(config: Any) -> None:
     """Raise unless every size of a config makes sense."""
     for name, value in vars(config).items():
-        least = 0 if name.endswith(("depth", "context")) else 1
+        least = 0 if name.endswith(("depth", "context", "importance_samples")) else 1
         if type(value) is int and value < least:
             raise InputError(f"{name} must be at least {least}; got {value}.")
 

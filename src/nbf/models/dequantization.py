@@ -1,5 +1,7 @@
 """Flows over a lattice by variational dequantization (Flow++, Ho et al., arXiv 1902.00275).
 
+A sequence of L symbols out of K is a point of the lattice (K, ..., K), which is how the paper treats Goofspiel.
+
 A cell x becomes the unit cube [x, x+1)^d, on which a flow has a density:
 
     P(x) = ∫_[0,1)^d p(x + u) du  >=  exp E_q(u|x,θ) [ log p(x + u) - log q(u | x, θ) ]
@@ -15,7 +17,7 @@ itself. Its base is uniform on the whole box, or normal on its logits.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import equinox as eqx
 import jax
@@ -23,22 +25,32 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from nbf import prng
 from nbf.contracts import Embedding, InputError, StateSpace
 from nbf.models.coupling import Coupling
 from nbf.models.flow import BASES, check_choice, check_coupling, log_logistic, logit, unit_log_density
 from nbf.models.networks import Perceptron, columns
 from nbf.models.transforms import Affine, Transform, bounded, transform_of, unstacked
-from nbf.spaces import Lattice
+from nbf.spaces import Lattice, Tokens
 
 NOISES = ("mlp", "coupling", "uniform")
 MOST_POINTS = 4096
 """Quadrature points of one cell: 8 an axis in 4-D, 4 in 6-D. Beyond, estimate by sampling."""
 
 
+def lattice_of(space: Lattice | Tokens) -> Lattice:
+    """The lattice whose cells a flow fills."""
+    return space if isinstance(space, Lattice) else Lattice((space.categories,) * space.length)
+
+
 class DequantizedFlow(eqx.Module):
-    """The paper's Gridworld and Goofspiel decoders: dequantization, then coupling layers in logit space."""
+    """The paper's Gridworld and Goofspiel decoders: dequantization, then coupling layers in logit space.
+
+    It knows no rules of legality: what it draws may be illegal, and a filter gives that no weight.
+    """
 
     space: Lattice
+    """Whose cells it fills; the states of `Tokens` are cells too."""
     flow: Coupling
     noise: Perceptron | Coupling | None
     """What shapes the noise; None is uniform noise."""
@@ -46,12 +58,14 @@ class DequantizedFlow(eqx.Module):
     """What θ contributes to the first product of a network of noise; a coupling has its own."""
     points: int = eqx.field(static=True)
     """Quadrature points along each axis of a cell, for `log_prob`."""
+    importance_samples: int = eqx.field(static=True)
+    """Draws of the noise by which `log_prob` estimates instead, if any."""
     base: str = eqx.field(static=True)
 
     def __init__(
         self,
         key: Key[Array, ""],
-        space: Lattice,
+        space: Lattice | Tokens,
         embedding: int,
         *,
         layers: int,
@@ -63,9 +77,11 @@ class DequantizedFlow(eqx.Module):
         transform: Transform = Affine(),  # noqa: B008 - a frozen value
         base: str = "uniform",
         noise: str = "mlp",
+        importance_samples: int = 0,
     ):
         flow_key, noise_key = jax.random.split(key)
-        dimension, self.space, self.points, self.base = space.dimension, space, points, base
+        self.space, self.points, self.base, self.importance_samples = lattice_of(space), points, base, importance_samples
+        dimension = self.space.dimension
         self.flow = Coupling(
             flow_key, dimension, embedding, transform=transform, layers=layers, width=width, depth=depth
         )
@@ -79,10 +95,9 @@ class DequantizedFlow(eqx.Module):
             self.noise = eqx.tree_at(lambda net: net.weights[0], network, state)
 
     def sample(self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace) -> Int[Array, "n d"]:
-        assert isinstance(space, Lattice)
-        base = BASES[self.base][0](key, (space.dimension, n))
+        base = BASES[self.base][0](key, (self.space.dimension, n))
         logits = self.flow.forward(base, self.flow.condition(embedding)[..., None]).T
-        shape = jnp.asarray(space.shape)
+        shape = jnp.asarray(self.space.shape)
         cells = jnp.floor(jax.nn.sigmoid(logits) * shape).astype(jnp.int32)
         return jnp.minimum(cells, shape - 1)
 
@@ -94,7 +109,11 @@ class DequantizedFlow(eqx.Module):
         return self.log_ratio(embeddings.T[..., None], jnp.moveaxis(states, -1, 0), uniform)
 
     def log_prob(self, embedding: Embedding, states: Int[Array, "n d"], space: StateSpace) -> Float[Array, " n"]:
-        """log of the flow's mass on each cell, by Gauss-Legendre quadrature over the unit cube."""
+        """log of the flow's mass on each cell, by Gauss-Legendre quadrature over the unit cube, or by an estimate
+        whose draws are the same every time."""
+        if self.importance_samples:
+            key = prng.stream(0, "importance samples")
+            return self.log_prob_estimate(key, embedding, states, space, self.importance_samples)
         nodes, weights = (np.stack(np.meshgrid(*[axis] * self.space.dimension)).reshape(self.space.dimension, 1, -1)
                           for axis in np.polynomial.legendre.leggauss(self.points))  # fmt: skip
         offsets = jnp.asarray((nodes + 1.0) / 2.0, jnp.float32)
@@ -153,7 +172,7 @@ class DequantizedFlow(eqx.Module):
 
 @dataclass(frozen=True)
 class DequantizedFlowConfig:
-    """Coupling layers over a Lattice, by variational dequantization; the defaults are Gridworld's."""
+    """Coupling layers over a Lattice or Tokens, by variational dequantization; the defaults are Gridworld's."""
 
     transform: str = "affine"
     """What moves a coordinate: affine, nlsq or spline."""
@@ -171,27 +190,33 @@ class DequantizedFlowConfig:
     """Of a spline."""
     quadrature: int = 4
     """Gauss-Legendre points along each axis of a cell when a probability is asked for."""
+    importance_samples: int = field(default=0, metadata={"added later": True})
+    """Draws of the noise by which a probability is estimated instead of quadrature, for states of many dimensions;
+    0 is quadrature."""
 
     def check(self, space: StateSpace) -> None:
         """Raise unless the decoder fits a space."""
-        if not isinstance(space, Lattice):
+        if not isinstance(space, Lattice | Tokens):
             raise InputError(
-                f"The dequantized flow fills the cells of a Lattice; it does not fit {space.signature}. For a Box "
-                "there is the coupling flow."
+                f"The dequantized flow fills the cells of a Lattice, as which it also takes Tokens; it does not fit "
+                f"{space.signature}. For a Box there is the coupling flow."
             )
-        check_coupling(space)
+        lattice = lattice_of(space)
+        check_coupling(lattice)
         transform_of(self.transform, self.bins)
         check_choice("base", self.base, tuple(BASES))
         check_choice("noise", self.noise, NOISES)
-        most = int(MOST_POINTS ** (1.0 / space.dimension) + 1e-9)
-        if self.quadrature > most:
+        if self.importance_samples < 0:
+            raise InputError(f"importance_samples must be 0 (quadrature) or more; got {self.importance_samples}.")
+        most = int(MOST_POINTS ** (1.0 / lattice.dimension) + 1e-9)
+        if self.importance_samples == 0 and self.quadrature > most:
             raise InputError(
-                f"quadrature must be at most {most} points an axis in {space.dimension} dimensions, {MOST_POINTS} a "
-                f"cell; got {self.quadrature}. `log_prob_estimate` needs none."
+                f"quadrature must be at most {most} points an axis in {lattice.dimension} dimensions, {MOST_POINTS} a "
+                f"cell; got {self.quadrature}. Ask for importance_samples instead, which need none."
             )
 
     def build(self, key: Key[Array, ""], space: StateSpace, condition: int) -> DequantizedFlow:
-        assert isinstance(space, Lattice)
+        assert isinstance(space, Lattice | Tokens)
         return DequantizedFlow(
             key,
             space,
@@ -205,4 +230,5 @@ class DequantizedFlowConfig:
             transform=transform_of(self.transform, self.bins),
             base=self.base,
             noise=self.noise,
+            importance_samples=self.importance_samples,
         )
