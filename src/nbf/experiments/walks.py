@@ -17,10 +17,12 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from nbf.contracts import Filter, FilterState, InputError
 from nbf.environments.triangulation import ScanPolicy, Triangulation
-from nbf.filters.neural import NeuralBayesianFilter
+from nbf.filters.neural import ModelBelief
 
 SCAN, STOP = 4, 5
 """The actions after the four directions."""
+SAMPLES = 256
+"""Draws of a model's belief by which its moments are taken."""
 
 
 @dataclass(frozen=True)
@@ -57,16 +59,21 @@ def choose(mean: Float[Array, " 2"], width: Float[Array, ""], world: Triangulati
     return jnp.where(width > unsure, SCAN, move).astype(jnp.int32)
 
 
-def moments(filter: Filter, state: FilterState, world: Triangulation) -> tuple[Float[Array, " 2"], Float[Array, ""]]:
-    """The mean of a belief and its root mean square distance from it; a neural filter's by its own particles."""
+def moments(
+    filter: Filter, key: Key[Array, ""], state: FilterState, world: Triangulation
+) -> tuple[Float[Array, " 2"], Float[Array, ""]]:
+    """The mean of a belief and its root mean square distance from it; a model's by `SAMPLES` draws, which ask the
+    simulator for nothing."""
 
     def parts(position: Float[Array, " 2"]) -> tuple[Array, Array]:
         return position, jnp.sum(position**2)
 
-    if isinstance(filter, NeuralBayesianFilter):
-        mean, square = filter.estimate(state, parts)
+    belief = filter.belief(state, world)
+    if isinstance(belief, ModelBelief):
+        drawn = belief.sample(key, SAMPLES)
+        mean, square = jax.tree.map(lambda values: jnp.mean(values, axis=0), jax.vmap(parts)(drawn))
     else:
-        mean, square = filter.belief(state, world).expectation(parts)
+        mean, square = belief.expectation(parts)
     return mean, jnp.sqrt(jnp.maximum(square - jnp.sum(mean**2), 0.0))
 
 
@@ -77,8 +84,8 @@ def walk(filter: Filter, settings: WalkConfig, world: Triangulation, key: Key[Ar
     def step(carry: tuple[Array, FilterState, Array], inputs: tuple[Array, Array]) -> tuple[Any, Array]:
         position, state, stopped = carry
         time, key = inputs
-        move_key, observe_key, update_key = jax.random.split(key, 3)
-        action = jnp.where(stopped, STOP, choose(*moments(filter, state, world), world, settings.unsure))
+        look_key, move_key, observe_key, update_key = jax.random.split(key, 4)
+        action = jnp.where(stopped, STOP, choose(*moments(filter, look_key, state, world), world, settings.unsure))
         stopped = action == STOP
         now = world.at(time, action == SCAN)
         policy = ScanPolicy(jnp.minimum(action, 3), (action < SCAN).astype(jnp.float32))
