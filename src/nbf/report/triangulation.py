@@ -97,7 +97,7 @@ def episode_figure(episode: Picture) -> Figure:
             axis = axes[row, column]
             _plane(axis, episode, step)
             if name == "pf":
-                sizes = 4.0 + 400.0 * episode["weights"][step] / len(episode["weights"][step])
+                sizes = 2.0 + 200.0 * episode["weights"][step]
                 axis.scatter(*episode["particles"][step].T, s=sizes, color="#0072B2", alpha=0.7, linewidths=0)
                 continue
             cells = episode[name][step].astype(np.float32)
