@@ -10,7 +10,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench bench-zero docs clean
+.PHONY: help setup demo test check bench bench-zero docs tutorial clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,14 +37,19 @@ check: $(STAMP) ## lint, formatting, types
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
-bench: $(STAMP) ## time one update of every filter, batches, and training
+bench: $(STAMP) ## time one update of every filter, batches, training, and calls from Python
 	@$(BIN)/python -m benchmarks.updates
+	@$(BIN)/python -m benchmarks.online
+	@$(BIN)/python -m benchmarks.triangulation
 
 bench-zero: $(STAMP) ## what other packages' filters do when every likelihood is zero (installs them into .peers)
 	@$(BIN)/python -m benchmarks.zero_likelihood
 
 docs: $(STAMP) ## redraw the figures and tables of the docs from the committed records
 	@$(BIN)/nbf report
+
+tutorial: $(STAMP) ## run the tutorial, and write its outputs and figure into the docs (a few minutes)
+	@$(BIN)/python docs/run_tutorial.py
 
 clean: ## remove caches and build products (.venv stays)
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis

@@ -93,7 +93,7 @@ def test_help_explains_every_option(name: str, capsys: pytest.CaptureFixture[str
     words = " ".join(text.replace("│", " ").split())
     for option in dataclasses.fields(COMMANDS[name]):
         flag = f"--{option.name.replace('_', '-')}"
-        known = {flag, flag.replace("--", "--no-"), option.name.upper(), "{gridworld,donuts,triangulation}"}
+        known = {flag, flag.replace("--", "--no-"), option.name.upper(), "{gridworld,donuts,goofspiel,triangulation}"}
         assert option.name == "command" or any(spelling in text for spelling in known), option.name
     source = COMMANDS[name].__doc__
     assert source is not None
@@ -156,6 +156,11 @@ def test_a_wrong_word_lists_the_right_ones(argv: list[str], names: list[str], ca
         ("reproduce gridworld --seeds 0", "--seeds must be at least 1"),
         ("reproduce gridworld --first-seed -2", "A seed is a whole number"),
         ("reproduce gridworld --episodes 1", "--episodes must be at least 2"),
+        ("reproduce goofspiel --cards 9", "cards must be 3 to 8"),
+        ("reproduce goofspiel --arm flow", "choose from faithful, autoregressive"),
+        ("reproduce goofspiel --split half", "choose from random, run"),
+        ("selfplay goofspiel --cards 1", "at least 2 cards"),
+        ("selfplay goofspiel --checkpoints 0", "checkpoints must be at least 1"),
         ("demo --particles 16 0", "1 to 4096 particles; got [16, 0]"),
         ("demo --particles", "at least one neural filter"),
         ("demo --steps -1", "1 to 200 of them; got -1"),

@@ -8,7 +8,8 @@ import pytest
 
 from nbf.contracts import InputError
 from nbf.evaluation.records import RecordError, read_records
-from nbf.experiments import donuts, triangulation
+from nbf.experiments import donuts, goofspiel, triangulation
+from nbf.experiments.selfplay import SelfPlayConfig
 from nbf.experiments.walks import WalkConfig
 from nbf.report.pages import EXPERIMENTS
 
@@ -36,6 +37,15 @@ def triangulation_job(arm: str) -> triangulation.TriangulationJob:
     )  # fmt: skip
     training = replace(triangulation.TRAINING, steps=20)
     return triangulation.TriangulationJob(arm, training=training, evaluation=scored, pool_episodes=4)
+
+
+def goofspiel_job(arm: str, split: str = "random") -> goofspiel.GoofspielJob:
+    scored = goofspiel.EvaluationConfig(
+        episodes=4, particle_filters=(16,), neural_filters=(8,), approx_samples=8, importance_samples=4
+    )
+    policies = SelfPlayConfig(cards=3, runs=2, checkpoints=2, timesteps=64, epochs=1, width=8, depth=1)
+    training = replace(goofspiel.TRAINING, steps=20, batch=4, samples=8)
+    return goofspiel.GoofspielJob(3, arm, 0, split, training, scored, policies)
 
 
 def run_twice(name, job, tmp_path):
@@ -94,7 +104,41 @@ def test_triangulation_with_every_filter(tmp_path):
         assert line in page.tables["triangulation"]
 
 
-@pytest.mark.parametrize("job", [donuts_job, triangulation_job])
-def test_unknown_arms_are_refused_by_name(job):
-    with pytest.raises(InputError, match=r"no .* 'nonsense'.*mixture"):
+@pytest.mark.slow
+def test_goofspiel(tmp_path):
+    _, records = run_twice("goofspiel", goofspiel_job("autoregressive-context", "run"), tmp_path)
+    assert_bounded(records)
+    assert {(record.filter, record.arm, record.config) for record in records} == {
+        (name, "autoregressive-context", "k=3-run") for name in ("approx", "nbf")
+    }
+    assert sum(record.metric == "js" for record in records) == 2 * (1 + 2)
+    assert {record.value for record in records if record.metric == "legality"} == {1.0}
+
+
+@pytest.mark.slow
+def test_goofspiel_with_every_filter(tmp_path):
+    folder, records = run_twice("goofspiel", goofspiel_job("faithful"), tmp_path)
+    assert_bounded(records)
+    exact = [record.value for record in records if record.filter == "exact" and record.metric == "js"]
+    assert max(exact) < 1e-6
+    told = {(record.filter, record.metric) for record in records}
+    assert {("nbf", "legality"), ("nbf", "zero_weight"), ("pf", "zero_weight"), ("emp", "js")} <= told
+    page = drawn("goofspiel", folder)
+    assert set(page.figures) == {"goofspiel.png"}
+    for line in ("Exact samples (64)", "PF (16)", "NBF (8)", "Approx Beliefs"):
+        assert line in page.tables["goofspiel"]
+
+
+@pytest.mark.parametrize(
+    ("job", "known"), [(donuts_job, "mixture"), (triangulation_job, "mixture"), (goofspiel_job, "autoregressive")]
+)
+def test_unknown_arms_are_refused_by_name(job, known):
+    with pytest.raises(InputError, match=rf"no .* 'nonsense'.*{known}"):
         job("nonsense")
+
+
+def test_a_split_or_a_game_that_there_is_not_is_refused():
+    with pytest.raises(InputError, match=r"no split 'half'.*random, run"):
+        goofspiel_job("faithful", "half")
+    with pytest.raises(InputError, match=r"cards must be 3 to 8.*got 9"):
+        goofspiel.GoofspielJob(9)

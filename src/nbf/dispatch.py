@@ -95,12 +95,20 @@ def arrays(numbers: PyTree) -> PyTree:
 def _array(number: Any) -> Any:
     if not isinstance(number, PLAIN):
         return number
-    kind = number.dtype if isinstance(number, np.generic | np.ndarray) else np.dtype(type(number))
-    return np.asarray(number, jax.dtypes.canonicalize_dtype(kind))
+    kind = getattr(number, "dtype", None)
+    return np.asarray(number, jax.dtypes.canonicalize_dtype(np.dtype(type(number)) if kind is None else kind))
 
 
 class _Compiled:
-    """A method as a compiled function of flat arrays, in and out, and the structure of what it gives."""
+    """A method as a compiled function of flat arrays, in and out, and the structure of what it gives, which is known
+    once it was traced."""
+
+    structure: Any
+    state_structure: Any
+    size: int
+    """Leaves of the state, which come first."""
+    is_module: bool
+    """Whether the state is one, hence immutable."""
 
     def __init__(self, method: Callable, *structures: Any):
         def flat_method(*leaves: Any) -> list[Any]:

@@ -83,6 +83,38 @@ class Donuts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Goofspiel:
+    """What the opponent has bid in a card game, by policies of self-play, made first if they are not there."""
+
+    cards: Annotated[tuple[int, ...], arg(help_behavior_hint="(default: the paper's 4 5 6 7)")] = ()
+    """Numbers of cards."""
+    arm: tuple[str, ...] = ("faithful",)
+    """faithful (the paper's), autoregressive (a softmax for each bid, legal ones only), autoregressive-context (the
+    same, told the public history)."""
+    split: tuple[str, ...] = ("random",)
+    """How test policies are kept apart: random (the paper's), run (those of a run of their own)."""
+
+    def jobs(self, amount: Amount) -> Sequence[Job]:
+        from nbf.experiments.goofspiel import CARDS, TRAINING, EvaluationConfig, GoofspielJob
+        from nbf.experiments.requests import at_least, seed
+        from nbf.experiments.selfplay import SelfPlayConfig
+
+        training, scored, fewer = TRAINING, EvaluationConfig(), {}
+        if amount.steps is not None:  # a short training needs no large pool
+            training = replace(TRAINING, steps=at_least(1, steps=amount.steps))
+            fewer = {"checkpoints": min(SelfPlayConfig().checkpoints, max(2, amount.steps // 200))}
+        if amount.episodes is not None:
+            scored = replace(scored, episodes=at_least(2, episodes=amount.episodes))
+        return [
+            GoofspielJob(cards, arm, seed(number), split, training, scored, SelfPlayConfig(cards=cards, **fewer))
+            for cards in self.cards or CARDS
+            for arm in self.arm
+            for split in self.split
+            for number in amount.seeds
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Triangulation:
     """Continuous beliefs on a plane, against a point-mass filter and against a particle filter of 1024."""
 

@@ -80,17 +80,21 @@ class DequantizedFlow(eqx.Module):
         importance_samples: int = 0,
     ):
         flow_key, noise_key = jax.random.split(key)
-        self.space, self.points, self.base, self.importance_samples = lattice_of(space), points, base, importance_samples
-        dimension = self.space.dimension
+        self.space, self.points, self.base = lattice_of(space), points, base
+        self.importance_samples, dimension = importance_samples, self.space.dimension
         self.flow = Coupling(
             flow_key, dimension, embedding, transform=transform, layers=layers, width=width, depth=depth
         )
         self.noise, self.noise_projection = None, None
-        inputs, sizes = dimension + embedding, {"width": noise_width, "depth": noise_depth}
+        inputs = dimension + embedding
         if noise == "coupling":
-            self.noise = Coupling(noise_key, dimension, inputs, transform=Affine(), layers=1, **sizes)
+            self.noise = Coupling(
+                noise_key, dimension, inputs, transform=Affine(), layers=1, width=noise_width, depth=noise_depth
+            )
         elif noise == "mlp":
-            network = Perceptron(noise_key, inputs, 2 * dimension, **sizes, zero_output=True)
+            network = Perceptron(
+                noise_key, inputs, 2 * dimension, width=noise_width, depth=noise_depth, zero_output=True
+            )
             state, self.noise_projection = network.weights[0][:, :dimension], network.weights[0][:, dimension:]
             self.noise = eqx.tree_at(lambda net: net.weights[0], network, state)
 

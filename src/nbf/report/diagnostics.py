@@ -1,6 +1,7 @@
-"""How well a belief model is calibrated, as one picture: PIT histograms and the coverage of its regions.
+"""Whether a filter can be trusted, in two pictures, drawn from plain arrays without jax.
 
-Drawn from the arrays of `nbf.evaluation.calibration.Calibration`, without jax.
+`calibration_figure`: how well a belief model is calibrated, PIT histograms and the coverage of its regions, from the
+arrays of `nbf.evaluation.calibration.Calibration`. `steps_figure`: what a filter told of each step of an episode.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike
 
 from nbf.evaluation.records import RecordError
 from nbf.report.plots import COLOURS, FAINT, INK, write_figure
@@ -111,6 +114,87 @@ def _draw_coverage(axis: Axes, levels: np.ndarray, coverage: np.ndarray, band: n
     axis.text(0.96, 0.04, "overconfident", ha="right", fontsize=8, color=FAINT, transform=axis.transAxes)
     axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
     _frame(axis, "highest-density regions", "nominal level", "coverage")
+
+
+def steps_figure(
+    ess: ArrayLike,
+    log_evidence: ArrayLike,
+    attempts: ArrayLike,
+    recovered: ArrayLike,
+    p: ArrayLike | None = None,
+    log_e: ArrayLike | None = None,
+    *,
+    rate: float = 0.001,
+    title: str = "",
+    path: str | os.PathLike[str] | None = None,
+) -> Figure:
+    """What a filter told of each step of one episode: the fields of its infos and, if it was watched by
+    `nbf.Surprise`, the p-values and the evidence against its predictions; each an array over steps.
+
+    Steps whose belief is a mere prediction (`recovered`) are marked in every panel. Where log E reaches -log `rate`
+    an alarm is false with at most that probability. With `path`, also a PNG.
+    """
+    told = {"ess": ess, "log_evidence": log_evidence, "attempts": attempts, "recovered": recovered}
+    told |= {name: array for name, array in (("p", p), ("log_e", log_e)) if array is not None}
+    series = {name: np.asarray(array, np.float64) for name, array in told.items()}
+    _check_steps(series, rate)
+    panels = [name for name in series if name != "recovered"]
+    figure = Figure(figsize=(7.0, 0.6 + 1.35 * len(panels)), layout="constrained")
+    axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+    steps = np.arange(1, len(series["ess"]) + 1)
+    bad = steps[series["recovered"] > 0]
+    for axis, name in zip(axes, panels, strict=True):
+        for step in bad:
+            axis.axvspan(step - 0.5, step + 0.5, color=SHADE, linewidth=0, zorder=0)
+        _draw_series(axis, name, steps, series[name], rate)
+    axes[-1].set_xlabel("step", fontsize=9.5, color=INK)
+    axes[-1].set_xlim(0.5, len(steps) + 0.5)
+    axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
+    if title:
+        figure.suptitle(title, fontsize=11.5, color=INK)
+    if path is not None:
+        write_figure(figure, path)
+    return figure
+
+
+def _check_steps(series: dict[str, np.ndarray], rate: float) -> None:
+    shapes = {name: array.shape for name, array in series.items()}
+    if len(set(shapes.values())) > 1 or series["ess"].ndim != 1 or series["ess"].size == 0:
+        raise RecordError(
+            f"What is told of an episode are float[steps], at least one, all of one length; got {shapes}."
+        )
+    for name, array in series.items():
+        # An impossible observation has a log-evidence of -inf, which is drawn as such.
+        if np.any(np.isnan(array)) or np.any(array == np.inf) or (name != "log_evidence" and np.any(array == -np.inf)):
+            raise RecordError(f"What is not a finite number cannot be drawn: there is one in {name}.")
+    if not 0 < rate < 1:
+        raise RecordError(f"A rate of false alarms is above 0 and below 1; got {rate}.")
+
+
+def _draw_series(axis: Axes, name: str, steps: np.ndarray, values: np.ndarray, rate: float) -> None:
+    """One panel; what calls for attention is in another colour."""
+    label = {"ess": "ESS", "log_evidence": "log-evidence", "attempts": "attempts", "p": "p", "log_e": "log E"}[name]
+    finite = np.isfinite(values)
+    if name == "attempts":
+        axis.bar(steps, values, 0.8, color=[OFF if value > 1 else MODEL for value in values], alpha=0.55, linewidth=0)
+        axis.yaxis.set_major_locator(MaxNLocator(integer=True))
+    elif name == "p":
+        axis.scatter(steps, values, s=14, color=MODEL, linewidths=0)
+        axis.set_ylim(0, 1)
+    else:
+        axis.plot(steps, np.where(finite, values, np.nan), color=MODEL, linewidth=1.4, marker="o", markersize=2.5)
+    if name == "ess":
+        axis.set_ylim(bottom=0)
+    if name == "log_evidence" and not finite.all():
+        axis.scatter(steps[~finite], np.full(np.sum(~finite), 0.04), s=28, marker="v", color=OFF, linewidths=0,
+                     transform=axis.get_xaxis_transform(), clip_on=False)  # fmt: skip
+    if name == "log_e":
+        alarm = -math.log(rate)
+        axis.axhline(alarm, color=INK, linewidth=0.8, linestyle=(0, (4, 2)))
+        axis.text(0.005, alarm, f"alarm, false at most {rate:g} of the time", ha="left", va="bottom", fontsize=8,
+                  color=FAINT, transform=axis.get_yaxis_transform())  # fmt: skip
+        axis.scatter(steps[values >= alarm], values[values >= alarm], s=14, color=OFF, linewidths=0, zorder=3)
+    _frame(axis, "", "", label)
 
 
 def _frame(axis: Axes, title: str, below: str, beside: str) -> None:

@@ -10,11 +10,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from nbf.evaluation.records import RecordError, check_writable, records_path
-from nbf.report import donuts, gridworld, triangulation
+from nbf.report import donuts, goofspiel, gridworld, triangulation
 from nbf.report.plots import Episode, belief_figure, write_animation, write_figure
 from nbf.report.tables import Page, insert_table
 
-EXPERIMENTS = {"gridworld": gridworld.page, "donuts": donuts.page, "triangulation": triangulation.page}
+EXPERIMENTS = {
+    "gridworld": gridworld.page,
+    "donuts": donuts.page,
+    "goofspiel": goofspiel.page,
+    "triangulation": triangulation.page,
+}
 """What makes a page of the records in an experiment's folder."""
 MARKER = re.compile(r"<!-- nbf:table (\S+) -->")
 

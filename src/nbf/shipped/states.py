@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from nbf.contracts import FilterState, InputError
@@ -53,7 +54,7 @@ def _skeleton(state: FilterState, name: str) -> PyTree:
     except TypeError as error:
         raise InputError(f"`{name}` must be a filter's state, a tree of arrays; {error}") from error
     for where, leaf in jax.tree_util.tree_leaves_with_path(skeleton):
-        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.extended):
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
             raise InputError(
                 f"`{name}` holds a random key at {jax.tree_util.keystr(where)}: keys belong to steps, not to states. "
                 "Keep the seed and the number of the step instead."

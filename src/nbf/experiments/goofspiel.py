@@ -1,0 +1,405 @@
+"""The paper's figure "Goofspiel": Jensen-Shannon divergence by round in games of four to seven cards.
+
+A model's belief is compared on the states that the true posterior gives weight to; all that it gives to other states,
+possible or not, is one further bin. That is the divergence over all sequences: where the truth has no mass, only the
+total counts. Beside the paper's filters stands the histogram of exact samples, which no set of as many particles beats.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from nbf import prng
+from nbf.beliefs.sources import at_step
+from nbf.config import GoofspielConfig
+from nbf.contracts import BeliefModel, Filter, InputError, StateSpace
+from nbf.environments.goofspiel import MOST_LISTED, Goofspiel, GoofspielFamily
+from nbf.environments.goofspiel_game import CardPolicy
+from nbf.evaluation.divergence import jensen_shannon, state_probabilities
+from nbf.evaluation.evaluate import in_batches, records_by_step
+from nbf.evaluation.records import ALL, Record, run_key
+from nbf.experiments.selfplay import SPLITS, Pool, SelfPlayConfig, make_pool, read_pool
+from nbf.experiments.training_runs import Counter, TrainingRun, train_and_record
+from nbf.filters.approximate import ApproxBeliefs
+from nbf.filters.neural import NeuralBayesianFilter
+from nbf.filters.particle import ParticleFilter
+from nbf.filters.prefixes import PrefixFilter, PrefixPosteriors
+from nbf.filters.run import run
+from nbf.models.autoregressive import AutoregressiveConfig
+from nbf.models.belief_model import BeliefEmbeddingModel, ModelConfig, TokensConfig
+from nbf.models.dequantization import DequantizedFlow, DequantizedFlowConfig
+from nbf.models.set_encoder import MeanConfig
+from nbf.training.fit import FitConfig, described
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A decoder, and whether it and the encoder are told the public history."""
+
+    decoder: DequantizedFlowConfig | AutoregressiveConfig
+    context: bool = False
+
+
+FLOW = DequantizedFlowConfig(
+    "nlsq", "normal", "coupling", layers=8, width=128, depth=4, noise_width=48, noise_depth=2, importance_samples=64
+)
+"""The paper's, with the sizes of its table."""
+ARMS = {
+    "faithful": Arm(FLOW),
+    "autoregressive": Arm(AutoregressiveConfig(width=256)),
+    "autoregressive-context": Arm(AutoregressiveConfig(width=256), context=True),
+}
+"""`faithful` is the paper's; the others write legal sequences only."""
+EMBEDDING, ENCODER = 48, MeanConfig(width=128, depth=3)
+TRAINING = FitConfig(steps=150_000, batch=64, samples=64, optimizer="nadam", learning_rate=1e-3)
+CARDS = (4, 5, 6, 7)
+"""The paper's games."""
+NEGLIGIBLE = 1e-8
+"""What the truth gives to a state that is not looked at by itself. There are at most 5040 of them: together they
+change a divergence by less than 1e-4."""
+CHUNK = 32
+"""States whose probabilities are computed together: a belief with few of them does not wait for one with many."""
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """How the filters are scored."""
+
+    episodes: int = 500
+    """Games per training seed; every filter sees the same ones."""
+    particle_filters: tuple[int, ...] = (64, 128, 256, 512)
+    neural_filters: tuple[int, ...] = (64,)
+    approx_samples: int = 64
+    exact_samples: int = 64
+    """Of the histogram of exact samples."""
+    importance_samples: int = 64
+    """Draws by which the probability of a state under a flow is estimated."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("episodes", 2), ("exact_samples", 1), ("importance_samples", 1)):
+            if getattr(self, name) < least:
+                raise InputError(f"{name} must be at least {least}; got {getattr(self, name)}.")
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One row of the evaluation: a filter under the names that its records carry."""
+
+    filter: Filter
+    name: str
+    arm: str
+    particles: int
+    calls: int
+
+    @property
+    def label(self) -> str:
+        """For progress."""
+        return f"{self.name}({self.particles})" if self.particles else self.name
+
+
+def contenders(arm: str, model: BeliefModel, cards: int, settings: EvaluationConfig) -> list[Contender]:
+    """Every filter of the figure: those without a model belong to the faithful arm's run."""
+    exact, hands = PrefixFilter(), math.comb(cards, cards // 2)
+    rows = [Contender(ApproxBeliefs(model, settings.approx_samples, truth=exact), "approx", arm, 0, hands)]
+    rows += [Contender(NeuralBayesianFilter(model, n), "nbf", arm, n, n) for n in settings.neural_filters]
+    if arm == "faithful":
+        rows += [Contender(ParticleFilter(n), "pf", "", n, n) for n in settings.particle_filters]
+        rows += [Contender(exact, "exact", "", 0, hands)]
+    return rows
+
+
+class Track(eqx.Module):
+    """One game to be filtered, and its exact posteriors."""
+
+    environments: Goofspiel
+    policies: CardPolicy
+    observations: Int[Array, " rounds"]
+    truth: Float[Array, "rounds states"]
+
+
+# Families and models are arguments of what is compiled, never constants of it: see `GoofspielFamily`.
+@eqx.filter_jit
+def tracks(family: GoofspielFamily, keys: Key[Array, " episodes"]) -> Track:
+    """Random games of a family."""
+
+    def one(key: Key[Array, ""]) -> Track:
+        environments, policies, observations, _ = family.episode(key)
+        truth, _ = run(PrefixFilter(), key, observations, environments, policies, changing=True)
+        return Track(environments, policies, observations, truth)
+
+    return jax.vmap(one)(keys)
+
+
+Scores = dict[str, Float[Array, "episodes rounds"]]
+
+
+@eqx.filter_jit
+def scores(filter: Filter, keys: Key[Array, " episodes"], games: Track) -> Scores:
+    """JS to the truth after every round, for filters whose beliefs list their states; and what the step told."""
+
+    def one(key: Key[Array, ""], game: Track) -> dict[str, Array]:
+        first = at_step(game.environments, 0, changing=True)
+        look = lambda state: state_probabilities(filter.belief(state, first), first)  # noqa: E731
+        told = game.observations, game.environments, game.policies
+        probs, info = run(filter, key, *told, look=look, changing=True)
+        return {"js": jax.vmap(jensen_shannon)(game.truth, probs), **_told(info)}
+
+    return jax.vmap(one)(keys, games)
+
+
+@eqx.filter_jit
+def exact_samples(n: int, keys: Key[Array, " episodes"], truth: Float[Array, "episodes rounds states"]) -> Scores:
+    """JS of the histogram of n samples of the truth itself."""
+
+    def one(key: Key[Array, ""], probs: Float[Array, " states"]) -> Array:
+        counts = jnp.zeros_like(probs).at[prng.categoricals(key, probs, n)].add(1.0)
+        return jensen_shannon(probs, counts)
+
+    return {"js": jax.vmap(lambda key, rows: jax.vmap(one)(jax.random.split(key, len(rows)), rows))(keys, truth)}
+
+
+@eqx.filter_jit
+def embeddings(
+    filter: ApproxBeliefs | NeuralBayesianFilter, draws: int, keys: Key[Array, " episodes"], games: Track
+) -> tuple[Float[Array, "episodes rounds m"], Scores]:
+    """The embedding after every round, how many of its draws are legal there, and what the step told."""
+
+    def one(key: Key[Array, ""], game: Track) -> tuple[Array, dict[str, Array]]:
+        told = game.observations, game.environments, game.policies
+        found, info = run(filter, key, *told, look=lambda state: state.embedding, changing=True)
+        draw_keys = jax.random.split(jax.random.fold_in(key, 1), len(found))
+
+        def legal(key: Key[Array, ""], embedding: Array, space: StateSpace) -> Float[Array, ""]:
+            drawn = filter.model.sample(key, embedding, draws, space)
+            return jnp.mean(jax.vmap(space.contains)(drawn))
+
+        return found, {"legality": jax.vmap(legal)(draw_keys, found, game.environments.space), **_told(info)}
+
+    return jax.vmap(one)(keys, games)
+
+
+def _told(info: Any) -> dict[str, Array]:
+    """What a filter says of its steps: effective sample size, and whether all weights were zero at first."""
+    return {"ess": info.ess, "zero_weight": jnp.float32((info.attempts > 1) | info.recovered)}
+
+
+# --- a model's probabilities of the states that matter -------------------------------------------
+
+
+@eqx.filter_jit
+def log_probs(
+    model: BeliefEmbeddingModel, samples: int, keys: Key[Array, " c"], embeddings: Float[Array, "c m"],
+    spaces: StateSpace, states: Int[Array, "c n k"],
+) -> Float[Array, "c n"]:  # fmt: skip
+    """log p_θ of some states of each of c beliefs; under a flow by importance sampling with so many draws."""
+
+    def one(key: Key[Array, ""], embedding: Array, space: StateSpace, states: Array) -> Float[Array, " n"]:
+        if isinstance(model.decoder, DequantizedFlow) and not model.context:
+            return model.decoder.log_prob_estimate(key, embedding, states, space, samples)
+        return model.log_prob(embedding, states, space)
+
+    return jax.vmap(one)(keys, embeddings, spaces, states)
+
+
+def chunks(
+    truth: Float[np.ndarray, "beliefs states"],
+) -> tuple[Int[np.ndarray, " chunks"], Int[np.ndarray, "chunks n"]]:
+    """The states with weight of each belief, `CHUNK` at a time: whose they are, and their indices; -1 is padding."""
+    belief, state = np.nonzero(truth > NEGLIGIBLE)
+    counts = np.bincount(belief, minlength=len(truth))
+    needed = -(-counts // CHUNK)
+    place = np.arange(len(belief)) - (np.cumsum(counts) - counts)[belief]
+    table = np.full((needed.sum(), CHUNK), -1)
+    table[(np.cumsum(needed) - needed)[belief] + place // CHUNK, place % CHUNK] = state
+    return np.repeat(np.arange(len(truth)), needed), table
+
+
+@jax.jit
+def _divergences(p: Float[Array, "n states"], q: Float[Array, "n states"]) -> Float[Array, " n"]:
+    return jax.vmap(jensen_shannon)(p, q)
+
+
+def model_divergences(
+    model: BeliefEmbeddingModel, samples: int, key: Key[Array, ""], found: Float[np.ndarray, "episodes rounds m"],
+    games: Track,
+) -> Float[np.ndarray, "episodes rounds"]:  # fmt: skip
+    """JS between the truth and what a model makes of its embeddings."""
+    shape = found.shape[:2]
+    flat = lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:])  # noqa: E731
+    truth, listed = flat(games.truth), np.asarray(games.environments.states())
+    owner, table = chunks(truth)
+    spaces = jax.tree.map(lambda leaf: flat(leaf)[owner], games.environments.space)
+    arguments = jax.random.split(key, len(owner)), flat(found)[owner], spaces, listed[np.maximum(table, 0)]
+    result = in_batches(functools.partial(log_probs, model, samples), arguments, batch=8)
+    probs, wanted = np.zeros((2, len(truth), truth.shape[1] + 1), np.float32)
+    rows, columns = np.broadcast_to(owner[:, None], table.shape)[table >= 0], table[table >= 0]
+    probs[rows, columns], wanted[rows, columns] = np.exp(result[table >= 0]), truth[rows, columns]
+    for part in (probs, wanted):  # what is left for all other states; an estimate may leave less than nothing
+        part[:, -1] = np.maximum(0.0, 1.0 - part.sum(axis=1))
+    return in_batches(_divergences, (wanted, probs), batch=min(256, len(truth))).reshape(shape)
+
+
+# --- the evaluation ------------------------------------------------------------------------------
+
+
+TOLD = {"nbf": ("legality", "zero_weight", "ess"), "pf": ("zero_weight", "ess"), "approx": ("legality",)}
+"""What is recorded of a filter besides JS: of a model's draws the share that is legal (the length, the cards and the
+outcomes of that round), and of rounds the share in which every weight was zero at first."""
+
+
+def records_of(job: GoofspielJob, row: Contender, found: dict[str, np.ndarray]) -> list[Record]:
+    """What is recorded of a filter."""
+    base = Record(
+        experiment="goofspiel", config=job.name, filter=row.name, arm=row.arm, particles=row.particles,
+        calls=row.calls, seed=job.seed, step=ALL, metric="js", value=0.0, se=None, episodes=job.evaluation.episodes,
+    )  # fmt: skip
+    metrics = ("js", *TOLD.get(row.name, ()))
+    return [record for metric in metrics for record in records_by_step(base, metric, found[metric])]
+
+
+def evaluate(job: GoofspielJob, model: BeliefEmbeddingModel, pool: Pool, bar: Counter) -> list[Record]:
+    """Records of every filter of an arm in fresh games of the test policies; all filters see the same ones."""
+    settings, batch = job.evaluation, min(50, job.evaluation.episodes)
+    keys = jax.random.split(prng.stream(job.seed, "goofspiel", job.name, "evaluation"), settings.episodes)
+    bar.describe(f"{job.title}: truth")
+    family = job.config.family(pool.split(job.split)[1])
+    games = in_batches(functools.partial(tracks, family), (keys,), batch=batch, advance=bar.advance)
+    records: list[Record] = []
+    for row in contenders(job.arm, model, job.cards, settings):
+        bar.describe(f"{job.title}: {row.label}")
+        if isinstance(row.filter, ApproxBeliefs | NeuralBayesianFilter):
+            embed = functools.partial(embeddings, row.filter, row.particles or settings.approx_samples)
+            embedded, found = in_batches(embed, (keys, games), batch=batch, advance=bar.advance)
+            key = prng.stream(job.seed, "goofspiel", job.name, row.label, "importance")
+            found["js"] = model_divergences(model, settings.importance_samples, key, embedded, games)
+        else:
+            found = in_batches(functools.partial(scores, row.filter), (keys, games), batch=batch, advance=bar.advance)
+        records += records_of(job, row, found)
+    if job.arm == "faithful":
+        draw = functools.partial(exact_samples, settings.exact_samples)
+        found = in_batches(draw, (keys, games.truth), batch=batch)
+        hands = math.comb(job.cards, job.cards // 2)
+        records += records_of(job, Contender(PrefixFilter(), "emp", "", settings.exact_samples, hands), found)
+    return records
+
+
+@dataclass(frozen=True)
+class GoofspielJob:
+    """One training seed of one arm in games of so many cards: trained, evaluated, recorded."""
+
+    cards: int
+    arm: str = "faithful"
+    seed: int = 0
+    split: str = "random"
+    """How policies to test on are kept from those to train on; see `Pool.split`."""
+    training: FitConfig = TRAINING
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    selfplay: SelfPlayConfig | None = None
+    """How the policies are made; None is the paper's way."""
+
+    def __post_init__(self) -> None:
+        if self.arm not in ARMS:
+            raise InputError(f"There is no arm {self.arm!r} for goofspiel; choose from {', '.join(ARMS)}.")
+        if self.split not in SPLITS:
+            raise InputError(f"There is no split {self.split!r} for goofspiel; choose from {', '.join(SPLITS)}.")
+        if not 3 <= self.cards <= MOST_LISTED:
+            raise InputError(f"cards must be 3 to {MOST_LISTED}, for a posterior that is listed; got {self.cards}.")
+        if self.policies.cards != self.cards:
+            raise InputError(f"The policies are for {self.policies.cards} cards, the game has {self.cards}.")
+
+    @property
+    def config(self) -> GoofspielConfig:
+        return GoofspielConfig(self.cards)
+
+    @property
+    def name(self) -> str:
+        """The configuration's: `k=6`, or `k=6-run` where the test policies come from a run of their own."""
+        return self.config.name + ("" if self.split == "random" else f"-{self.split}")
+
+    @property
+    def policies(self) -> SelfPlayConfig:
+        return self.selfplay or SelfPlayConfig(cards=self.cards)
+
+    @property
+    def evaluated(self) -> int:
+        """How many games the evaluation counts."""
+        return self.evaluation.episodes
+
+    @property
+    def title(self) -> str:
+        return f"goofspiel {self.name} {self.arm} seed {self.seed}"
+
+    @property
+    def model(self) -> ModelConfig:
+        arm, game = ARMS[self.arm], self.config.game
+        history = game.rounds * (2 * game.cards + 3) + game.cards  # see `Consistent.context`
+        space = TokensConfig(game.cards, game.cards + 1)
+        return ModelConfig(space, arm.decoder, ENCODER, EMBEDDING, context=history if arm.context else 0)
+
+    def pool(self, runs: Path) -> Pool:
+        """The policies, made if they are not there yet."""
+        return make_pool(self.policies, pool_path(runs, self.policies))
+
+    def source(self, runs: Path) -> PrefixPosteriors:
+        """The beliefs to train on: of games between policies that are not tested on, at a random depth."""
+        return PrefixPosteriors(self.config.family(self.pool(runs).split(self.split)[0]), self.config.horizon)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that the numbers depend on."""
+        return {
+            "environment": asdict(self.config), "arm": self.arm, "seed": self.seed, "split": self.split,
+            "model": asdict(self.model), "policies": asdict(self.policies), "training": described(self.training),
+            "evaluation": asdict(self.evaluation),
+        }  # fmt: skip
+
+    @property
+    def key(self) -> str:
+        """The name of this run in `runs.json`."""
+        return run_key(f"{self.name}/{self.arm}/{self.seed}", self.settings)
+
+    def training_run(self, runs: Path) -> TrainingRun:
+        folder = runs / "goofspiel" / self.name / f"{self.arm}-{self.seed}"
+        environment = {"name": self.name, **asdict(self.config), "policies": asdict(self.policies)}
+        source: Callable[[], PrefixPosteriors] = functools.partial(self.source, runs)
+        return TrainingRun(folder, self.model, self.training, source, environment, self.seed, self.title)
+
+    def train(self, runs: Path) -> Path:
+        """Train, or go on with a training that was stopped; the path of the model."""
+        streams = (prng.stream(self.seed, "goofspiel", self.name, self.arm, n) for n in ("parameters", "training"))
+        return self.training_run(runs).train(*streams)
+
+    def check(self, runs: Path) -> None:
+        """Raise if the model or the policies that are there were made with other settings."""
+        self.training_run(runs).check_same()
+        path = pool_path(runs, self.policies)
+        if path.exists():
+            read_pool(path, self.policies)
+
+    def run(self, results: Path, runs: Path, *, command: str, bar: Counter) -> bool:
+        """Do what is not recorded yet; whether anything was to do."""
+
+        def scored(model: BeliefModel, seconds: float) -> list[Record]:
+            assert isinstance(model, BeliefEmbeddingModel)
+            records = evaluate(self, model, self.pool(runs), bar)
+            return [*records, replace(records[0], metric="training_seconds", value=seconds, se=None)]
+
+        return train_and_record(self, results, runs, scored, command)
+
+
+def pool_path(runs: Path, config: SelfPlayConfig) -> Path:
+    """Where the policies of a config lie."""
+    usual = SelfPlayConfig(cards=config.cards)
+    size = "" if config == usual else f"-{config.runs}x{config.checkpoints}"
+    return runs / "goofspiel" / f"pool-{config.cards}{size}.safetensors"
