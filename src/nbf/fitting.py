@@ -11,6 +11,7 @@ and from a large particle filter elsewhere; everything can be said otherwise.
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,11 @@ QUICK = FitConfig(
     patience=5,
 )  # fmt: skip
 """Of `fit`: enough for small problems, and stopped early where it is too much."""
+POOLED = 20_000
+"""Beliefs of a filter to train on: a belief costs a whole episode, so that each is used several times, with other
+samples of it."""
+LARGEST_POOL = 50_000_000
+"""Numbers in a pool of beliefs; with more there are fewer beliefs."""
 BELIEFS = 200
 """Unseen beliefs that a fitted model is measured on."""
 TAUGHT = 64
@@ -85,7 +91,7 @@ class FittedModel:
     steps: int
     """Of training: fewer than were allowed if it stopped early."""
     seconds: float
-    """Of training, compilation included."""
+    """Of making the beliefs and of training, compilation included."""
     losses: Float[np.ndarray, " chunks"]
     """Training loss in nats per sample, a mean over every 20 steps."""
     held_out: Float[np.ndarray, " looks"]
@@ -188,16 +194,34 @@ def fit(
     settings = training if steps is None else replace(training, steps=steps)
     streams = [prng.stream(seed, "fit", name) for name in ("parameters", "training", "calibration", "teacher")]
     title = f"{type(config.decoder).__name__} for {space.signature}"
+    model = config.build(streams[0])
+    begin = time.monotonic()
+    taught = _pool(prng.stream(seed, "fit", "pool"), source, settings, space, progress)
+    made = time.monotonic() - begin
     fitted = train(
-        config.build(streams[0]), source, settings, key=streams[1], resume=resume, progress=progress, title=title,
+        model, taught, settings, key=streams[1], resume=resume, progress=progress, title=title,
         purpose=f"{config} on {horizon} steps of {name}, spread by {spread:g}, in {type(environment).__name__}",
+        held_out=source,
     )  # fmt: skip
     calibration = _calibrate(streams[2], fitted.model, source, progress)
     ess, walls = _quality(streams[3], source)
     return FittedModel(
-        fitted.model, config, calibration, name, ess, walls, len(fitted.losses) * CHUNK, fitted.seconds,
+        fitted.model, config, calibration, name, ess, walls, len(fitted.losses) * CHUNK, made + fitted.seconds,
         fitted.losses, fitted.held_out,
     )  # fmt: skip
+
+
+def _pool(
+    key: Key[Array, ""], source: BeliefSource, settings: FitConfig, space: StateSpace, progress: bool
+) -> BeliefSource:
+    """What is trained on: exact posteriors as they come, all beliefs of many episodes where a filter makes them."""
+    if not isinstance(source, FilterPosteriors):
+        return source
+    samples = 2 * settings.samples
+    beliefs = min(POOLED, settings.steps * settings.batch, LARGEST_POOL // (samples * space.features))
+    episodes = -(-max(beliefs, 1) // (source.horizon + 1))
+    with Progress("beliefs", episodes, 0, enabled=progress, unit="episode") as bar:
+        return source.pool(key, episodes=episodes, samples=samples, advance=bar.advance)
 
 
 def _family(given: Family | Environment | tuple[Environment, Policy]) -> Family:
@@ -243,14 +267,7 @@ def _beliefs(
 
 def _calibrate(key: Key[Array, ""], model: BeliefModel, source: BeliefSource, progress: bool) -> Calibration:
     with Progress("calibration", BELIEFS, 0, enabled=progress, unit="belief") as bar:
-        done = 0
-
-        def advance(more: int) -> None:
-            nonlocal done
-            done += more
-            bar.update(done)
-
-        return calibrate(key, model, source, beliefs=BELIEFS, advance=advance)
+        return calibrate(key, model, source, beliefs=BELIEFS, advance=bar.advance)
 
 
 def _quality(key: Key[Array, ""], source: ExactPosteriors | FilterPosteriors) -> tuple[float | None, float]:

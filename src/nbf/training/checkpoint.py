@@ -67,17 +67,21 @@ def remove_unfinished(path: Path) -> None:
 
 
 def read_file(
-    path: Path, skeleton: PyTree | None = None, *, wanted_by: str = "its own config", **more: tuple[int, ...]
+    path: Path,
+    skeleton: PyTree | None = None,
+    more: Mapping[str, tuple[int, ...]] | None = None,
+    *,
+    wanted_by: str = "its own config",
 ) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     """The metadata of a file and, if a skeleton is given, its leaves, which must match the skeleton
-    and the named shapes given as `more`. `wanted_by` says in an error what they do not fit."""
+    and the further shapes, by name, of `more`. `wanted_by` says in an error what they do not fit."""
     try:
         with safe_open(str(path), framework="numpy") as file:
             metadata = file.metadata() or {}
             if skeleton is None:
                 return metadata, {}
             wanted = jax.tree_util.tree_leaves_with_path(skeleton)
-            shapes = {jax.tree_util.keystr(where): leaf.shape for where, leaf in wanted} | more
+            shapes = {jax.tree_util.keystr(where): leaf.shape for where, leaf in wanted} | dict(more or {})
             names = set(file.keys())
             if names != set(shapes):
                 odd = sorted(names.symmetric_difference(shapes))[0]

@@ -202,12 +202,14 @@ def fit(
     progress: bool = True,
     title: str = "training",
     purpose: str = "",
+    held_out: BeliefSource | None = None,
 ) -> Fitted:
     """Train a model on a source of beliefs.
 
     `resume` names a file for the run in progress: it is written every half minute and when the run
     is interrupted (Ctrl-C or a termination signal), and a run that finds it goes on from there. A file
-    of another `purpose`, which says what is trained on what, is refused.
+    of another `purpose`, which says what is trained on what, is refused. The beliefs of an early stop come from
+    `held_out`: where the source is a pool, its own would be beliefs that were trained on.
     """
     parameters, static = eqx.partition(model, eqx.is_inexact_array)
     parameters = jax.tree.map(jnp.copy, parameters)  # the compiled loop consumes its inputs; the model given stays
@@ -222,7 +224,7 @@ def fit(
     elif path is not None:
         run.save(path, config, identity)  # an unwritable folder is an error now, not in half an hour
     chunk = training_chunk(source, static, config)
-    look = held_out_loss(source, static, config, key)
+    look = held_out_loss(source if held_out is None else held_out, static, config, key)
     with Progress(title, config.steps, run.done * CHUNK, enabled=progress) as bar, _stop_requested() as stopped:
         saved = last = time.monotonic()
         while run.done < chunks and not stopped.is_set() and not run.stalled(config.patience):
@@ -243,22 +245,24 @@ def fit(
     if run.done < chunks and not run.stalled(config.patience):
         raise TrainingStopped(f"stopped at step {run.done * CHUNK} of {config.steps}")
     run.check_finite(config)
-    losses, held_out = np.asarray(run.losses, np.float32), np.asarray(run.held_out, np.float32)
-    return Fitted(eqx.combine(run.parameters, static), losses, run.seconds, held_out)
+    losses, looks = np.asarray(run.losses, np.float32), np.asarray(run.held_out, np.float32)
+    return Fitted(eqx.combine(run.parameters, static), losses, run.seconds, looks)
 
 
 def held_out_loss(source: BeliefSource, static: PyTree, config: FitConfig, key: Key[Array, ""]) -> Callable:
-    """The loss of parameters on beliefs that are drawn once and never trained on, as a compiled function."""
+    """The loss of parameters on beliefs that are drawn once, at the first call, and never trained on."""
     data_key, loss_key = jax.random.split(jax.random.fold_in(key, 2**32 - 1))  # a step that no run comes to
-    large, small = large_arrays(source)
+
+    @functools.cache
+    def drawn() -> tuple[State, StateSpace]:
+        keys = jax.random.split(data_key, HELD_OUT)
+        return eqx.filter_jit(jax.vmap(lambda key, source: source.sample(key, config.samples), (0, None)))(keys, source)
 
     @jax.jit
-    def loss(parameters: PyTree, large: PyTree) -> Float[Array, ""]:
-        source = eqx.combine(large, small)
-        states, space = jax.vmap(lambda key: source.sample(key, config.samples))(jax.random.split(data_key, HELD_OUT))
+    def loss(parameters: PyTree, states: State, space: StateSpace) -> Float[Array, ""]:
         return batch_loss(eqx.combine(parameters, static), loss_key, states, space, random_sets=config.random_sets)
 
-    return functools.partial(loss, large=large)
+    return lambda parameters: loss(parameters, *drawn())
 
 
 def large_arrays(source: BeliefSource) -> tuple[PyTree, PyTree]:
@@ -337,8 +341,8 @@ class _Run:
         except (KeyError, ValueError) as error:
             raise InputError(f"{path} is a damaged run ({error}). Remove it to start anew.") from error
         looks = chunks * CHUNK // CHECK_EVERY if config.patience else 0
-        more = {"losses": (chunks,)} | ({"held_out": (looks,)} if looks else {})
-        _, leaves = checkpoint.read_file(path, (self.parameters, self.state), **more)
+        more: dict[str, tuple[int, ...]] = {"losses": (chunks,)} | ({"held_out": (looks,)} if looks else {})
+        _, leaves = checkpoint.read_file(path, (self.parameters, self.state), more)
         numbers = {name: leaves.pop(name) for name in more}
         self.losses, self.held_out = numbers["losses"].tolist(), numbers["held_out"].tolist() if looks else []
         if not all(values.dtype == np.float64 and np.isfinite(values).all() for values in numbers.values()):
