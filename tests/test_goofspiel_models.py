@@ -193,7 +193,7 @@ def test_the_divergence_is_that_over_all_sequences(kind, key):
     """Illegal mass of a flow included, which lies in one bin."""
     decoder, samples = AutoregressiveConfig(width=8, depth=1), 1
     if kind == "flow":
-        decoder, samples = DequantizedFlowConfig("nlsq", "normal", "coupling", **SMALL, quadrature=10), 4096
+        decoder, samples = DequantizedFlowConfig("nlsq", "normal", "coupling", **SMALL, quadrature=10), 1024
     config = ModelConfig(TokensConfig(3, 4), decoder, MeanConfig(8, 1), EMBEDDING)
     model = with_random_parameters(config.build, jax.random.key(7), scale=0.2)
     found = np.asarray(jax.random.normal(key, (6, GAME.rounds, EMBEDDING)))

@@ -99,14 +99,16 @@ class Goofspiel:
         from nbf.experiments.requests import at_least, seed
         from nbf.experiments.selfplay import SelfPlayConfig
 
-        training, scored, fewer = TRAINING, EvaluationConfig(), {}
+        training, scored, checkpoints = TRAINING, EvaluationConfig(), SelfPlayConfig().checkpoints
         if amount.steps is not None:  # a short training needs no large pool
             training = replace(TRAINING, steps=at_least(1, steps=amount.steps))
-            fewer = {"checkpoints": min(SelfPlayConfig().checkpoints, max(2, amount.steps // 200))}
+            checkpoints = min(checkpoints, max(2, amount.steps // 200))
         if amount.episodes is not None:
             scored = replace(scored, episodes=at_least(2, episodes=amount.episodes))
         return [
-            GoofspielJob(cards, arm, seed(number), split, training, scored, SelfPlayConfig(cards=cards, **fewer))
+            GoofspielJob(
+                cards, arm, seed(number), split, training, scored, SelfPlayConfig(cards=cards, checkpoints=checkpoints)
+            )
             for cards in self.cards or CARDS
             for arm in self.arm
             for split in self.split
@@ -125,15 +127,15 @@ class Triangulation:
         from nbf.experiments.requests import at_least, seed
         from nbf.experiments.triangulation import POOL_EPISODES, TRAINING, EvaluationConfig, TriangulationJob
 
-        training, pool = TRAINING, {}
+        training, pool = TRAINING, POOL_EPISODES
         if amount.steps is not None:  # a short training needs no large pool
             training = replace(TRAINING, steps=at_least(1, steps=amount.steps))
-            pool = {"pool_episodes": min(POOL_EPISODES, max(64, amount.steps))}
+            pool = min(POOL_EPISODES, max(64, amount.steps))
         scored = EvaluationConfig()
         if amount.episodes is not None:
             scored = replace(scored, episodes=at_least(2, episodes=amount.episodes))
         return [
-            TriangulationJob(arm, seed(number), training=training, evaluation=scored, **pool)
+            TriangulationJob(arm, seed(number), training=training, evaluation=scored, pool_episodes=pool)
             for arm in self.arm
             for number in amount.seeds
         ]
