@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from constructors import DECODERS
 from safetensors.numpy import save_file
 from tolerances import FLOAT
 
@@ -23,6 +24,7 @@ from nbf.training.progress import Progress
 
 CONFIG, ARM = "5-2D-random", "enumerated"
 SHIPPED = Path(__file__).parent.parent / "src" / "nbf" / "shipped" / "8-2D-random.safetensors"
+FROZEN = Path(__file__).parent / "data" / "frozen"
 TRAIN = ("train", "--config", CONFIG, "--arm", ARM, "--steps", "40")
 REPRODUCE = ("reproduce", "gridworld", "--config", CONFIG, "--arm", ARM, "--steps", "40", "--episodes", "4")
 
@@ -285,6 +287,16 @@ def test_a_model_with_other_settings_is_not_passed_off_as_the_one_asked_for(
     message = refused(capsys, *TRAIN[:-1], "60", "--runs", trained)
     assert '"steps": 40' in message
     assert '"steps": 60' in message
+
+
+@pytest.mark.parametrize("name", ["affine-flow-normal-base", "mixture", "autoregressive"])
+def test_info_tells_what_any_model_is_and_evaluate_refuses_it(name: str, capsys: pytest.CaptureFixture[str]):
+    path = FROZEN / f"{name}.safetensors"
+    told = answered(capsys, "info", path)
+    assert told["class"] == "ModelConfig"
+    assert told["arm"] == type(DECODERS[name.replace("-flow-normal-base", " flow, normal base")][1]).__name__
+    assert "does not say which configuration" in refused(capsys, "evaluate", path)
+    assert "has states of lattice(5, 5)" in refused(capsys, "evaluate", path, "--config", "5-2D-random")
 
 
 def test_info_tells_what_a_model_is(model: Path, capsys: pytest.CaptureFixture[str]):

@@ -58,7 +58,7 @@ def described(path: Path) -> tuple[BeliefModel, dict[str, Any]]:
     model, config, notes = load_model(path, MODELS)
     about = {
         "class": type(config).__name__,
-        "arm": ARM_OF[type(config)],
+        "arm": ARM_OF.get(type(config)) or type(config.decoder).__name__,
         "config": asdict(config),
         "space": model.space.signature,
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(model)),
@@ -89,8 +89,13 @@ def fitting_config(path: Path, about: Mapping[str, Any], name: str | None) -> Gr
     be the model's."""
     if name is None and about["environment"] is None:
         raise InputError(f"{path} does not say which configuration it was trained for: name one with --config.")
+    if name is None and about["class"] not in {kind.__name__ for kind in ARM_OF}:
+        raise InputError(
+            f"{path} was trained for {about['environment']}, and `nbf evaluate` knows the configurations of Gridworld: "
+            f"`nbf reproduce {about['environment']}` evaluates it."
+        )
     config = GridworldConfig.parse(name or about["environment"])
-    if config.shape != tuple(about["config"]["shape"]):
+    if f"lattice{config.shape}" != about["space"]:
         raise InputError(
             f"{path} is a model for states of {about['space']}, but {config.name} has states of lattice{config.shape}. "
             "Name a configuration of its own state space, or train a model for this one with `nbf train`."
