@@ -85,6 +85,7 @@ def assert_bounded(records):
             assert -1e-6 <= record.value <= 0.6932, record
 
 
+@pytest.mark.slow
 def test_triangulation(tmp_path):
     _, records = run_twice("triangulation", triangulation_job("mixture"), tmp_path)
     assert_bounded(records)
