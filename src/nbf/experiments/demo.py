@@ -29,7 +29,8 @@ from nbf.contracts import BeliefModel, Filter, FilterState, InputError, Policy
 from nbf.environments.gridworld import Gridworld
 from nbf.evaluation.divergence import jensen_shannon, state_probabilities
 from nbf.evaluation.evaluate import mean_and_error
-from nbf.experiments.gridworld import Contender, Counter, EvaluationConfig, contenders, family_of
+from nbf.experiments.contenders import Contender
+from nbf.experiments.gridworld import Counter, EvaluationConfig, contenders, family_of
 from nbf.filters.neural import ModelBelief, NeuralBayesianFilter, NeuralState
 from nbf.filters.run import run
 from nbf.report.plots import Episode

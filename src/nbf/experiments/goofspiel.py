@@ -29,6 +29,7 @@ from nbf.environments.goofspiel_game import CardPolicy
 from nbf.evaluation.divergence import jensen_shannon, state_probabilities
 from nbf.evaluation.evaluate import in_batches, records_by_step
 from nbf.evaluation.records import ALL, Record, run_key
+from nbf.experiments.contenders import Contender
 from nbf.experiments.selfplay import SPLITS, Pool, SelfPlayConfig, make_pool, read_pool
 from nbf.experiments.training_runs import Counter, TrainingRun, train_and_record
 from nbf.filters.approximate import ApproxBeliefs
@@ -90,22 +91,6 @@ class EvaluationConfig:
         for name, least in (("episodes", 2), ("exact_samples", 1), ("importance_samples", 1)):
             if getattr(self, name) < least:
                 raise InputError(f"{name} must be at least {least}; got {getattr(self, name)}.")
-
-
-@dataclass(frozen=True)
-class Contender:
-    """One row of the evaluation: a filter under the names that its records carry."""
-
-    filter: Filter
-    name: str
-    arm: str
-    particles: int
-    calls: int
-
-    @property
-    def label(self) -> str:
-        """For progress."""
-        return f"{self.name}({self.particles})" if self.particles else self.name
 
 
 def contenders(arm: str, model: BeliefModel, cards: int, settings: EvaluationConfig) -> list[Contender]:

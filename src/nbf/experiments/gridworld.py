@@ -20,6 +20,7 @@ from nbf.environments.gridworld import GoalPolicy, Gridworld, gridworld_family
 from nbf.evaluation.divergence import jensen_shannon, state_probabilities
 from nbf.evaluation.evaluate import in_batches, records_by_step
 from nbf.evaluation.records import ALL, Record, run_key
+from nbf.experiments.contenders import Contender
 from nbf.experiments.training_runs import Counter, TrainingRun, train_and_record
 from nbf.filters.approximate import ApproxBeliefs
 from nbf.filters.exact import ExactFilter
@@ -88,22 +89,6 @@ class EvaluationConfig:
     def __post_init__(self) -> None:
         if self.episodes < 2:
             raise InputError(f"A standard error needs at least 2 episodes; got {self.episodes}.")
-
-
-@dataclass(frozen=True)
-class Contender:
-    """One row of the evaluation: a filter under the names that its records carry."""
-
-    filter: Filter
-    name: str
-    arm: str
-    particles: int
-    calls: int
-
-    @property
-    def label(self) -> str:
-        """For progress and tables."""
-        return f"{self.name}({self.particles})" if self.particles else self.name
 
 
 def contenders(config: GridworldConfig, arm: str, model: BeliefModel, settings: EvaluationConfig) -> list[Contender]:

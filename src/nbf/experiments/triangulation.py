@@ -28,6 +28,7 @@ from nbf.evaluation.divergence import jensen_shannon
 from nbf.evaluation.evaluate import in_batches, mean_and_error, records_by_step
 from nbf.evaluation.pictures import write_picture
 from nbf.evaluation.records import ALL, Record, run_key
+from nbf.experiments.contenders import Contender
 from nbf.experiments.training_runs import Counter, TrainingRun, train_and_record
 from nbf.experiments.walks import WalkConfig, walk
 from nbf.filters.approximate import ApproxBeliefs
@@ -89,23 +90,6 @@ class EvaluationConfig:
     """Cells along each axis of the point-mass filter that is the truth."""
     walk: WalkConfig = field(default_factory=WalkConfig)
     """The agent that uses a filter to find the origin."""
-
-
-@dataclass(frozen=True)
-class Contender:
-    """One row of the evaluation: a filter under the names that its records carry."""
-
-    filter: Filter
-    name: str
-    arm: str
-    particles: int
-    calls: int
-    smooth: bool = False
-
-    @property
-    def label(self) -> str:
-        """For progress."""
-        return f"{self.name}({self.particles})" if self.particles else self.name
 
 
 def contenders(arm: str, model: BeliefModel, settings: EvaluationConfig) -> list[Contender]:
