@@ -39,13 +39,13 @@ def triangulation_job(arm: str) -> triangulation.TriangulationJob:
     return triangulation.TriangulationJob(arm, training=training, evaluation=scored, pool_episodes=4)
 
 
-def goofspiel_job(arm: str, split: str = "random") -> goofspiel.GoofspielJob:
+def goofspiel_job(arm: str) -> goofspiel.GoofspielJob:
     scored = goofspiel.EvaluationConfig(
         episodes=4, particle_filters=(16,), neural_filters=(8,), approx_samples=8, importance_samples=4
     )
     policies = SelfPlayConfig(cards=3, runs=2, checkpoints=2, timesteps=64, epochs=1, width=8, depth=1)
     training = replace(goofspiel.TRAINING, steps=20, batch=4, samples=8)
-    return goofspiel.GoofspielJob(3, arm, 0, split, training, scored, policies)
+    return goofspiel.GoofspielJob(3, arm, 0, training, scored, policies, pool_games=4)
 
 
 def run_twice(name, job, tmp_path):
@@ -124,8 +124,10 @@ def test_goofspiel_with_every_filter(tmp_path):
     assert max(exact) < 1e-6
     told = {(record.filter, record.metric) for record in records}
     assert {("nbf", "legality"), ("nbf", "zero_weight"), ("pf", "zero_weight"), ("emp", "js")} <= told
+    assert {("pf", "us_per_update"), ("nbf", "js_sharp"), ("emp", "entropy_diffuse")} <= told
+    assert {record.config for record in records} == {"k=3", "k=3-run"}
     page = drawn("goofspiel", folder)
-    assert set(page.figures) == {"goofspiel.png"}
+    assert set(page.figures) == {"goofspiel.png", "goofspiel-run.png"}
     for line in ("Exact samples (64)", "PF (16)", "NBF (8)", "Approx Beliefs"):
         assert line in page.tables["goofspiel"]
 
@@ -138,8 +140,6 @@ def test_unknown_arms_are_refused_by_name(job, known):
         job("nonsense")
 
 
-def test_a_split_or_a_game_that_there_is_not_is_refused():
-    with pytest.raises(InputError, match=r"no split 'half'.*random, run"):
-        goofspiel_job("faithful", "half")
+def test_a_game_that_cannot_be_listed_is_refused():
     with pytest.raises(InputError, match=r"cards must be 3 to 8.*got 9"):
         goofspiel.GoofspielJob(9)

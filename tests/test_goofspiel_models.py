@@ -168,6 +168,19 @@ def test_draws_are_from_the_posterior_of_a_depth_that_is_uniform(key):
     assert np.all(lengths == lengths[:, :1])
 
 
+def test_an_episode_has_draws_of_every_depth(key):
+    game, rows = replayed()
+    source, n = PrefixPosteriors(Replayed(game), GAME.rounds), 2000
+    states, spaces = eqx.filter_jit(lambda source, key: source.episode(key, n))(source, key)
+    index = jax.vmap(jax.tree.map(lambda leaf: leaf[0], game[0]).index)
+    for depth, row in enumerate(rows):
+        assert_frequencies(np.bincount(index(states[depth]), minlength=len(row)), row, detects=0.08)
+    legal = jax.vmap(lambda states, space: jax.vmap(space.contains)(states))(
+        states[1:], jax.tree.map(lambda leaf: leaf[1:], spaces)
+    )
+    assert np.all(legal)
+
+
 @pytest.mark.parametrize("horizon", [-1, 3])
 def test_depths_that_there_are_not_are_refused(horizon, key):
     with pytest.raises(InputError, match=f"horizon.*{horizon}"):
@@ -250,12 +263,6 @@ def test_the_defaults_are_the_papers_four_games():
     assert len({job.key for job in jobs}) == 8
     assert {job.evaluation for job in jobs} == {goofspiel.EvaluationConfig()}
     assert {job.policies.checkpoints * job.policies.runs for job in jobs} == {512}
-
-
-def test_another_split_is_another_run_in_a_folder_of_its_own(tmp_path):
-    one, other = Goofspiel(cards=(6,), split=("random", "run")).jobs(Amount([0]))
-    assert (one.name, other.name) == ("k=6", "k=6-run")
-    assert one.training_run(tmp_path).folder != other.training_run(tmp_path).folder
 
 
 def test_a_short_training_has_fewer_policies_in_a_file_of_its_own():

@@ -120,15 +120,19 @@ def test_a_pool_of_other_settings_and_a_damaged_one_are_refused(pool, tmp_path):
         read_pool(path)
 
 
-def test_splits_part_the_pool(pool):
-    for kind, tested in (("random", 1), ("run", 3)):
-        taught, left = pool.split(kind)
-        assert left.biases[0].shape[0] == tested
-        both = np.concatenate([taught.weights[0], left.weights[0]])
-        np.testing.assert_array_equal(np.unique(both, axis=0), np.unique(pool.policies.weights[0], axis=0))
-    np.testing.assert_array_equal(pool.split("run")[1].weights[0], pool.policies.weights[0][3:])
-    with pytest.raises(InputError, match="no split 'time'"):
-        pool.split("time")
+def test_a_split_parts_the_pool(pool):
+    split = pool.split()
+    sizes = [part.biases[0].shape[0] for part in (split.taught, split.random, split.run)]
+    assert sizes == [2, 1, 3]
+    every = np.concatenate([part.weights[0] for part in (split.taught, split.random, split.run)])
+    np.testing.assert_array_equal(np.unique(every, axis=0), np.unique(pool.policies.weights[0], axis=0))
+    np.testing.assert_array_equal(split.run.weights[0], pool.policies.weights[0][3:])
+
+
+def test_one_run_cannot_be_split(pool):
+    alone = selfplay.Pool(pool.some(np.arange(3)), replace(pool.config, runs=1), 0.0)
+    with pytest.raises(InputError, match=r"4 policies, of 2 runs; got 3 of 1"):
+        alone.split()
 
 
 def test_a_pool_is_described(pool):

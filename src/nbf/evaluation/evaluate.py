@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -52,3 +53,16 @@ def records_by_step(base: Record, metric: str, values: np.ndarray) -> list[Recor
         replace(base, metric=metric, step=step, value=float(mean[step - 1]), se=float(error[step - 1]))
         for step in range(1, len(mean) + 1)
     ]
+
+
+def update_microseconds(step: Callable[..., tuple[Any, Any]], state: Any, inputs: Sequence[tuple[Any, ...]]) -> float:
+    """The median time of `step(key, state, ...)` along some inputs `(key, ...)`, by the clock on the wall.
+
+    The first call, which compiles, does not count.
+    """
+    times = []
+    for key, *told in inputs:
+        begin = time.perf_counter()
+        state, _ = jax.block_until_ready(step(key, state, *told))
+        times.append(time.perf_counter() - begin)
+    return 1e6 * float(np.median(times[1:]))

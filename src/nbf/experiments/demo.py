@@ -11,7 +11,6 @@ function, and all beliefs of the neural filters are decoded by another.
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,10 +24,10 @@ from jaxtyping import Array, Float, Int, Key
 from nbf import prng
 from nbf.beliefs.sources import rollout
 from nbf.config import GridworldConfig
-from nbf.contracts import BeliefModel, Filter, FilterState, InputError, Policy
+from nbf.contracts import BeliefModel, FilterState, InputError, Policy
 from nbf.environments.gridworld import Gridworld
 from nbf.evaluation.divergence import jensen_shannon, state_probabilities
-from nbf.evaluation.evaluate import mean_and_error
+from nbf.evaluation.evaluate import mean_and_error, update_microseconds
 from nbf.experiments.contenders import Contender
 from nbf.experiments.gridworld import Counter, EvaluationConfig, contenders, family_of
 from nbf.filters.neural import ModelBelief, NeuralBayesianFilter, NeuralState
@@ -137,10 +136,13 @@ def demonstrate(config: DemoConfig, bar: Counter) -> Demo:
     scores = scored(rows, tracks, bar)
     shown = furthest(np.asarray(tracks.path))
     track, key = _pick(tracks, shown), prng.stream(config.seed, "demo", "timing")
+    told = jax.device_put((track.environment, track.policy))
+    symbols = np.resize(track.observations, TIMED_UPDATES + 1).tolist()
+    inputs = [(key, symbol, *told) for key, symbol in zip(jax.random.split(key, len(symbols)), symbols, strict=True)]
     speeds = []
     for row, start in zip(rows, track.starts, strict=True):
         bar.describe(f"timing one update: {label(row.name, row.arm, row.particles)}")
-        speeds.append(update_microseconds(row.filter, start, track, key))
+        speeds.append(update_microseconds(row.filter.step, jax.device_put(start), inputs))
     table = tuple(_row(row, tracks, scores, (shown, place), speeds[place]) for place, row in enumerate(rows))
     return Demo(config, table, _episode(rows, track, _pick(scores, shown)))
 
@@ -213,19 +215,6 @@ def score_episode(rows: Sequence[Contender], tracks: Tracks) -> Scores:
     decoded = jnp.moveaxis(jax.lax.map(jax.vmap(decode), embeddings), 1, 0)
     probs = jnp.stack([decoded[neural.index(i)] if i in neural else look for i, look in enumerate(tracks.looks)])
     return Scores(probs, jax.vmap(jax.vmap(jensen_shannon), (None, 0))(probs[0], probs))
-
-
-def update_microseconds(filter: Filter, start: FilterState, tracks: Tracks, key: Key[Array, ""]) -> float:
-    """The median time of `filter.step` on one episode, over and over, by the clock on the wall."""
-    keys = list(jax.random.split(key, TIMED_UPDATES + 1))
-    symbols = np.resize(tracks.observations, len(keys)).tolist()
-    state, environment, policy = jax.device_put((start, tracks.environment, tracks.policy))
-    step, times = filter.step, []
-    for key, symbol in zip(keys, symbols, strict=True):
-        begin = time.perf_counter()
-        state, _ = jax.block_until_ready(step(key, state, symbol, environment, policy))
-        times.append(time.perf_counter() - begin)
-    return 1e6 * float(np.median(times[1:]))  # the first call compiles
 
 
 def _pick(batch: Any, episode: int) -> Any:

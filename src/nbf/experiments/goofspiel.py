@@ -21,14 +21,16 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
+from nbf.beliefs.sources import Pool as BeliefPool
 from nbf.beliefs.sources import at_step
 from nbf.config import GoofspielConfig
-from nbf.contracts import BeliefModel, Filter, InputError, StateSpace
+from nbf.contracts import BeliefModel, BeliefSource, Filter, InputError, StateSpace
 from nbf.environments.goofspiel import MOST_LISTED, Goofspiel, GoofspielFamily
 from nbf.environments.goofspiel_game import CardPolicy
 from nbf.evaluation.divergence import jensen_shannon, state_probabilities
-from nbf.evaluation.evaluate import in_batches, records_by_step
+from nbf.evaluation.evaluate import in_batches, mean_and_error, records_by_step, update_microseconds
 from nbf.evaluation.records import ALL, Record, run_key
+from nbf.experiments import recurrent
 from nbf.experiments.contenders import Contender
 from nbf.experiments.selfplay import SPLITS, Pool, SelfPlayConfig, make_pool, read_pool
 from nbf.experiments.training_runs import Counter, TrainingRun, train_and_record
@@ -36,12 +38,14 @@ from nbf.filters.approximate import ApproxBeliefs
 from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.prefixes import PrefixFilter, PrefixPosteriors
+from nbf.filters.recurrent import RecurrentFilter
 from nbf.filters.run import run
 from nbf.models.autoregressive import AutoregressiveConfig
 from nbf.models.belief_model import BeliefEmbeddingModel, ModelConfig, TokensConfig
 from nbf.models.dequantization import DequantizedFlow, DequantizedFlowConfig
 from nbf.models.set_encoder import MeanConfig
 from nbf.training.fit import FitConfig, described
+from nbf.training.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -60,16 +64,21 @@ ARMS = {
     "faithful": Arm(FLOW),
     "autoregressive": Arm(AutoregressiveConfig(width=256)),
     "autoregressive-context": Arm(AutoregressiveConfig(width=256), context=True),
+    "recurrent": Arm(replace(FLOW, width=64)),
 }
-"""`faithful` is the paper's; the others write legal sequences only."""
+"""`faithful` is the paper's, and `recurrent` its baseline; the others write legal sequences only."""
 EMBEDDING, ENCODER = 48, MeanConfig(width=128, depth=3)
-TRAINING = FitConfig(steps=150_000, batch=64, samples=64, optimizer="nadam", learning_rate=1e-3)
+TRAINING = FitConfig(steps=150_000, batch=64, samples=64, optimizer="nadam", learning_rate=1e-3, schedule="cosine")
+POOL_GAMES, POOL_SAMPLES = 8192, 128
+"""Games whose beliefs are drawn again and again, and the samples that are kept of each: to make a new belief for
+every draw costs half as much as to learn from it."""
 CARDS = (4, 5, 6, 7)
 """The paper's games."""
 NEGLIGIBLE = 1e-8
 """What the truth gives to a state that is not looked at by itself. There are at most 5040 of them: together they
 change a divergence by less than 1e-4."""
-CHUNK = 32
+TIMED_UPDATES = 300
+CHUNK = 8
 """States whose probabilities are computed together: a belief with few of them does not wait for one with many."""
 
 
@@ -95,9 +104,11 @@ class EvaluationConfig:
 
 def contenders(arm: str, model: BeliefModel, cards: int, settings: EvaluationConfig) -> list[Contender]:
     """Every filter of the figure: those without a model belong to the faithful arm's run."""
+    if arm == "recurrent":
+        return [Contender(RecurrentFilter(model), "recurrent", "", 0, 0)]
     exact, hands = PrefixFilter(), math.comb(cards, cards // 2)
     rows = [Contender(ApproxBeliefs(model, settings.approx_samples, truth=exact), "approx", arm, 0, hands)]
-    rows += [Contender(NeuralBayesianFilter(model, n), "nbf", arm, n, n) for n in settings.neural_filters]
+    rows += [Contender(NeuralBayesianFilter.faithful(model, n), "nbf", arm, n, n) for n in settings.neural_filters]
     if arm == "faithful":
         rows += [Contender(ParticleFilter(n), "pf", "", n, n) for n in settings.particle_filters]
         rows += [Contender(exact, "exact", "", 0, hands)]
@@ -111,6 +122,16 @@ class Track(eqx.Module):
     policies: CardPolicy
     observations: Int[Array, " rounds"]
     truth: Float[Array, "rounds states"]
+    entropy: Float[Array, ""]
+    """Of the opponent's bids in nats, the mean over the hands it may hold and the rounds in which it has a choice."""
+
+
+def bid_entropy(environment: Goofspiel, policy: CardPolicy) -> Float[Array, ""]:
+    """Of a bid in nats, the mean over the hands that the opponent may hold in this round."""
+    log_probs = environment.choice_log_probs(policy)
+    surprise = jnp.where(log_probs > -jnp.inf, -jnp.exp(log_probs) * log_probs, 0.0)
+    held = jnp.any(log_probs > -jnp.inf, axis=1)
+    return jnp.sum(jnp.where(held, jnp.sum(surprise, axis=1), 0.0)) / jnp.sum(held)
 
 
 # Families and models are arguments of what is compiled, never constants of it: see `GoofspielFamily`.
@@ -121,7 +142,8 @@ def tracks(family: GoofspielFamily, keys: Key[Array, " episodes"]) -> Track:
     def one(key: Key[Array, ""]) -> Track:
         environments, policies, observations, _ = family.episode(key)
         truth, _ = run(PrefixFilter(), key, observations, environments, policies, changing=True)
-        return Track(environments, policies, observations, truth)
+        entropy = jnp.mean(jax.vmap(bid_entropy)(environments, policies)[:-1])
+        return Track(environments, policies, observations, truth, entropy)
 
     return jax.vmap(one)(keys)
 
@@ -156,7 +178,10 @@ def exact_samples(n: int, keys: Key[Array, " episodes"], truth: Float[Array, "ep
 
 @eqx.filter_jit
 def embeddings(
-    filter: ApproxBeliefs | NeuralBayesianFilter, draws: int, keys: Key[Array, " episodes"], games: Track
+    filter: ApproxBeliefs | NeuralBayesianFilter | RecurrentFilter,
+    draws: int,
+    keys: Key[Array, " episodes"],
+    games: Track,
 ) -> tuple[Float[Array, "episodes rounds m"], Scores]:
     """The embedding after every round, how many of its draws are legal there, and what the step told."""
 
@@ -238,44 +263,79 @@ def model_divergences(
 # --- the evaluation ------------------------------------------------------------------------------
 
 
-TOLD = {"nbf": ("legality", "zero_weight", "ess"), "pf": ("zero_weight", "ess"), "approx": ("legality",)}
+def microseconds(filter: Filter, key: Key[Array, ""], games: Track) -> float:
+    """Of one update in the first game, over and over."""
+    game = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), games)
+    told = jax.device_put((game.environments, game.policies))
+    rounds = [at_step(told, time, changing=True) for time in range(len(game.observations))]
+    steps = np.arange(TIMED_UPDATES + 1) % len(rounds)
+    keys = jax.random.split(key, len(steps))
+    inputs = [(key, int(game.observations[step]), *rounds[step]) for key, step in zip(keys, steps, strict=True)]
+    return update_microseconds(filter.step, filter.init(key, rounds[0][0]), inputs)
+
+
+TOLD = {"nbf": ("legality", "zero_weight", "ess"), "pf": ("zero_weight", "ess"), "approx": ("legality",),
+        "recurrent": ("legality",)}  # fmt: skip
 """What is recorded of a filter besides JS: of a model's draws the share that is legal (the length, the cards and the
 outcomes of that round), and of rounds the share in which every weight was zero at first."""
 
 
-def records_of(job: GoofspielJob, row: Contender, found: dict[str, np.ndarray]) -> list[Record]:
+Extra = dict[str, tuple[float, float | None]]
+
+
+def by_entropy(
+    metric: str, values: Float[np.ndarray, "episodes rounds"], entropy: Float[np.ndarray, " episodes"]
+) -> Extra:
+    """The mean, with its standard error, in the half of the games in which the opponent bids most nearly without
+    chance, and in the other half."""
+    order = np.argsort(entropy)
+    halves = {"sharp": order[: len(order) // 2], "diffuse": order[len(order) // 2 :]}
+    found = {name: mean_and_error(values[half].mean(axis=1)) for name, half in halves.items()}
+    return {f"{metric}_{name}": (float(mean), float(error)) for name, (mean, error) in found.items()}
+
+
+def records_of(
+    job: GoofspielJob, split: str, row: Contender, found: dict[str, np.ndarray], extra: Extra
+) -> list[Record]:
     """What is recorded of a filter."""
     base = Record(
-        experiment="goofspiel", config=job.name, filter=row.name, arm=row.arm, particles=row.particles,
+        experiment="goofspiel", config=job.tested(split), filter=row.name, arm=row.arm, particles=row.particles,
         calls=row.calls, seed=job.seed, step=ALL, metric="js", value=0.0, se=None, episodes=job.evaluation.episodes,
     )  # fmt: skip
     metrics = ("js", *TOLD.get(row.name, ()))
-    return [record for metric in metrics for record in records_by_step(base, metric, found[metric])]
+    records = [record for metric in metrics for record in records_by_step(base, metric, found[metric])]
+    return records + [replace(base, metric=name, value=value, se=se) for name, (value, se) in extra.items()]
 
 
-def evaluate(job: GoofspielJob, model: BeliefEmbeddingModel, pool: Pool, bar: Counter) -> list[Record]:
-    """Records of every filter of an arm in fresh games of the test policies; all filters see the same ones."""
-    settings, batch = job.evaluation, min(50, job.evaluation.episodes)
-    keys = jax.random.split(prng.stream(job.seed, "goofspiel", job.name, "evaluation"), settings.episodes)
-    bar.describe(f"{job.title}: truth")
-    family = job.config.family(pool.split(job.split)[1])
+def evaluate(job: GoofspielJob, model: BeliefEmbeddingModel, split: str, pool: Pool, bar: Counter) -> list[Record]:
+    """Records of every filter of an arm in fresh games of some test policies; all filters see the same ones."""
+    settings, batch, name = job.evaluation, min(50, job.evaluation.episodes), job.tested(split)
+    keys = jax.random.split(prng.stream(job.seed, "goofspiel", name, "evaluation"), settings.episodes)
+    title = f"goofspiel {name} {job.arm} seed {job.seed}"
+    bar.describe(f"{title}: truth")
+    family = job.config.family(getattr(pool.split(), split))
     games = in_batches(functools.partial(tracks, family), (keys,), batch=batch, advance=bar.advance)
     records: list[Record] = []
     for row in contenders(job.arm, model, job.cards, settings):
-        bar.describe(f"{job.title}: {row.label}")
-        if isinstance(row.filter, ApproxBeliefs | NeuralBayesianFilter):
+        bar.describe(f"{title}: {row.label}")
+        key = prng.stream(job.seed, "goofspiel", name, row.label, "importance")
+        if isinstance(row.filter, ApproxBeliefs | NeuralBayesianFilter | RecurrentFilter):
             embed = functools.partial(embeddings, row.filter, row.particles or settings.approx_samples)
             embedded, found = in_batches(embed, (keys, games), batch=batch, advance=bar.advance)
-            key = prng.stream(job.seed, "goofspiel", job.name, row.label, "importance")
             found["js"] = model_divergences(model, settings.importance_samples, key, embedded, games)
         else:
             found = in_batches(functools.partial(scores, row.filter), (keys, games), batch=batch, advance=bar.advance)
-        records += records_of(job, row, found)
+        extra = by_entropy("js", found["js"], games.entropy)
+        if not isinstance(row.filter, ApproxBeliefs):
+            extra["us_per_update"] = microseconds(row.filter, key, games), None
+        records += records_of(job, split, row, found, extra)
     if job.arm == "faithful":
         draw = functools.partial(exact_samples, settings.exact_samples)
         found = in_batches(draw, (keys, games.truth), batch=batch)
         hands = math.comb(job.cards, job.cards // 2)
-        records += records_of(job, Contender(PrefixFilter(), "emp", "", settings.exact_samples, hands), found)
+        emp = Contender(PrefixFilter(), "emp", "", settings.exact_samples, hands)
+        spread = by_entropy("entropy", games.entropy[:, None], games.entropy)
+        records += records_of(job, split, emp, found, {**by_entropy("js", found["js"], games.entropy), **spread})
     return records
 
 
@@ -286,18 +346,16 @@ class GoofspielJob:
     cards: int
     arm: str = "faithful"
     seed: int = 0
-    split: str = "random"
-    """How policies to test on are kept from those to train on; see `Pool.split`."""
     training: FitConfig = TRAINING
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     selfplay: SelfPlayConfig | None = None
     """How the policies are made; None is the paper's way."""
+    pool_games: int = POOL_GAMES
+    """Games whose beliefs are trained on."""
 
     def __post_init__(self) -> None:
         if self.arm not in ARMS:
             raise InputError(f"There is no arm {self.arm!r} for goofspiel; choose from {', '.join(ARMS)}.")
-        if self.split not in SPLITS:
-            raise InputError(f"There is no split {self.split!r} for goofspiel; choose from {', '.join(SPLITS)}.")
         if not 3 <= self.cards <= MOST_LISTED:
             raise InputError(f"cards must be 3 to {MOST_LISTED}, for a posterior that is listed; got {self.cards}.")
         if self.policies.cards != self.cards:
@@ -309,8 +367,11 @@ class GoofspielJob:
 
     @property
     def name(self) -> str:
-        """The configuration's: `k=6`, or `k=6-run` where the test policies come from a run of their own."""
-        return self.config.name + ("" if self.split == "random" else f"-{self.split}")
+        return self.config.name
+
+    def tested(self, split: str) -> str:
+        """A configuration's name: `k=6`, or `k=6-run` where the test policies come from a run of their own."""
+        return self.name + ("" if split == SPLITS[0] else f"-{split}")
 
     @property
     def policies(self) -> SelfPlayConfig:
@@ -318,7 +379,7 @@ class GoofspielJob:
 
     @property
     def evaluated(self) -> int:
-        """How many games the evaluation counts."""
+        """How many games the evaluation counts, for each filter."""
         return self.evaluation.episodes
 
     @property
@@ -328,6 +389,9 @@ class GoofspielJob:
     @property
     def model(self) -> ModelConfig:
         arm, game = ARMS[self.arm], self.config.game
+        if self.arm == "recurrent":
+            assert isinstance(arm.decoder, DequantizedFlowConfig)
+            return recurrent.goofspiel_model(self.config, arm.decoder)
         history = game.rounds * (2 * game.cards + 3) + game.cards  # see `Consistent.context`
         space = TokensConfig(game.cards, game.cards + 1)
         return ModelConfig(space, arm.decoder, ENCODER, EMBEDDING, context=history if arm.context else 0)
@@ -336,16 +400,25 @@ class GoofspielJob:
         """The policies, made if they are not there yet."""
         return make_pool(self.policies, pool_path(runs, self.policies))
 
-    def source(self, runs: Path) -> PrefixPosteriors:
-        """The beliefs to train on: of games between policies that are not tested on, at a random depth."""
-        return PrefixPosteriors(self.config.family(self.pool(runs).split(self.split)[0]), self.config.horizon)
+    def source(self, runs: Path) -> BeliefSource:
+        """The beliefs to train on: all of many games between policies that are not tested on; for the recurrent arm,
+        new games all the time."""
+        posteriors = PrefixPosteriors(self.config.family(self.pool(runs).split().taught), self.config.horizon)
+        if self.arm == "recurrent":
+            return recurrent.GameHistories(posteriors)
+        with Progress(f"{self.title}: beliefs", self.pool_games, 0, unit="game") as bar:
+            key = prng.stream(self.seed, "goofspiel", self.name, "pool")
+            return BeliefPool.of_episodes(
+                posteriors, key, episodes=self.pool_games, samples=POOL_SAMPLES, advance=bar.advance
+            )
 
     @property
     def settings(self) -> dict[str, Any]:
         """Everything that the numbers depend on."""
         return {
-            "environment": asdict(self.config), "arm": self.arm, "seed": self.seed, "split": self.split,
-            "model": asdict(self.model), "policies": asdict(self.policies), "training": described(self.training),
+            "environment": asdict(self.config), "arm": self.arm, "seed": self.seed,
+            "pool": None if self.arm == "recurrent" else [self.pool_games, POOL_SAMPLES], "model": asdict(self.model),
+            "policies": asdict(self.policies), "training": described(self.training),
             "evaluation": asdict(self.evaluation),
         }  # fmt: skip
 
@@ -357,8 +430,9 @@ class GoofspielJob:
     def training_run(self, runs: Path) -> TrainingRun:
         folder = runs / "goofspiel" / self.name / f"{self.arm}-{self.seed}"
         environment = {"name": self.name, **asdict(self.config), "policies": asdict(self.policies)}
-        source: Callable[[], PrefixPosteriors] = functools.partial(self.source, runs)
-        return TrainingRun(folder, self.model, self.training, source, environment, self.seed, self.title)
+        source: Callable[[], BeliefSource] = functools.partial(self.source, runs)
+        loss = recurrent.sample_loss if self.arm == "recurrent" else None
+        return TrainingRun(folder, self.model, self.training, source, environment, self.seed, self.title, loss)
 
     def train(self, runs: Path) -> Path:
         """Train, or go on with a training that was stopped; the path of the model."""
@@ -377,10 +451,16 @@ class GoofspielJob:
 
         def scored(model: BeliefModel, seconds: float) -> list[Record]:
             assert isinstance(model, BeliefEmbeddingModel)
-            records = evaluate(self, model, self.pool(runs), bar)
+            pool = self.pool(runs)
+            records = [record for split in SPLITS for record in evaluate(self, model, split, pool, bar)]
             return [*records, replace(records[0], metric="training_seconds", value=seconds, se=None)]
 
         return train_and_record(self, results, runs, scored, command)
+
+
+def training_of(arm: str) -> FitConfig:
+    """How the model of an arm is trained."""
+    return recurrent.GOOFSPIEL_TRAINING if arm == "recurrent" else TRAINING
 
 
 def pool_path(runs: Path, config: SelfPlayConfig) -> Path:

@@ -216,6 +216,20 @@ def advance(config: SelfPlayConfig, key: Key[Array, ""], before: Run) -> Run:
 # --- the pool, one file --------------------------------------------------------------------------
 
 
+class Split(eqx.Module):
+    """The parts of a pool."""
+
+    taught: CardPolicy
+    random: CardPolicy
+    """To test on, of the runs that were trained on."""
+    run: CardPolicy
+    """To test on, a run of its own."""
+
+
+SPLITS = ("random", "run")
+"""The parts to test on; the first is the paper's."""
+
+
 class Pool(eqx.Module):
     """The policies of all runs, in their order, with a leading axis on every leaf."""
 
@@ -231,28 +245,24 @@ class Pool(eqx.Module):
         """Which run each policy comes from."""
         return np.arange(self.size) // self.config.checkpoints
 
-    def split(self, kind: str) -> tuple[CardPolicy, CardPolicy]:
-        """Policies to train on, and others to test on: three quarters and one.
+    def split(self) -> Split:
+        """Policies to train on, and two sets to test on.
 
-        `random` is the paper's way; neighbours of a run are nearly alike, so `run` keeps the last run for testing.
+        The last run is kept from training whole: nothing of it was ever seen. Of the other runs a quarter is kept,
+        at random, as in the paper; a neighbour of each, nearly alike, was trained on.
         """
-        if kind not in SPLITS:
-            raise InputError(f"There is no split {kind!r}; choose from {', '.join(SPLITS)}.")
-        if self.size < 4 or (kind == "run" and self.config.runs < 2):
-            raise InputError(f"A split by {kind} needs 4 policies, of 2 runs if by run; got {self.size}.")
-        order = np.random.default_rng(self.config.seed).permutation(self.size)
-        tested = np.sort(order[: self.size // 4])
-        if kind == "run":
-            tested = np.flatnonzero(self.run_of() == self.config.runs - 1)
-        taught = np.setdiff1d(np.arange(self.size), tested)
-        return self.some(taught), self.some(tested)
+        if self.config.runs < 2 or self.size < 4:
+            raise InputError(f"A split needs 4 policies, of 2 runs; got {self.size} of {self.config.runs}.")
+        last = self.run_of() == self.config.runs - 1
+        seen = np.random.default_rng(self.config.seed).permutation(np.flatnonzero(~last))
+        quarter = max(1, len(seen) // 4)
+        return Split(
+            self.some(np.sort(seen[quarter:])), self.some(np.sort(seen[:quarter])), self.some(np.flatnonzero(last))
+        )
 
     def some(self, numbers: Int[np.ndarray, " n"]) -> CardPolicy:
         """Only these policies."""
         return jax.tree.map(lambda leaf: leaf[numbers], self.policies)
-
-
-SPLITS = ("random", "run")
 
 
 @dataclass

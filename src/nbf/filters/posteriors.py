@@ -7,7 +7,6 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from nbf.beliefs.sources import Pool, Scheduled, at_step, rollout
@@ -97,26 +96,8 @@ class FilterPosteriors(BeliefSource):
         batch: int = 64,
         advance: Callable[[int], None] = lambda done: None,
     ) -> Pool:
-        """All beliefs of many episodes: a belief that costs a whole episode is then drawn for nothing.
-
-        `advance` is told how many episodes were finished.
-        """
-        if episodes < 1 or samples < 1 or batch < 1:
-            raise InputError(
-                f"A pool needs episodes, samples and batch of at least 1; got {episodes}, {samples} and {batch}."
-            )
-        make = jax.jit(jax.vmap(lambda key: self.episode(key, samples)))
-        parts = []
-        for first in range(0, episodes, batch):
-            chosen = jnp.arange(first, first + min(batch, episodes))  # the last batch is full; what is too much is cut
-            parts.append(jax.device_get(make(jax.vmap(lambda i: jax.random.fold_in(key, i))(chosen))))
-            advance(min(batch, episodes - first))
-
-        def joined(*leaves: np.ndarray) -> Array:
-            whole = np.concatenate(leaves)[:episodes]
-            return jnp.asarray(whole.reshape(-1, *whole.shape[2:]))
-
-        return Pool(*jax.tree.map(joined, *parts))
+        """All beliefs of many episodes: see `Pool.of_episodes`."""
+        return Pool.of_episodes(self, key, episodes=episodes, samples=samples, batch=batch, advance=advance)
 
     def _samples(self, key: Key[Array, ""], state: FilterState, environment: Environment, n: int) -> State:
         sample_key, spread_key = jax.random.split(key)

@@ -147,6 +147,20 @@ class PrefixPosteriors(BeliefSource):
         chosen = start + prng.categoricals(sample_key, window, n)
         return jax.tree.map(lambda leaf: leaf[chosen], environment.states()), environment.space
 
+    def episode(self, key: Key[Array, ""], n: int) -> tuple[State, StateSpace]:
+        """n samples of every belief of one random episode, depths 0..horizon along a leading axis."""
+        episode_key, sample_key = jax.random.split(key)
+        probs, environments = self.posteriors(episode_key)
+        first = _listed(at_step(environments, 0, changing=True))
+        assert isinstance(first, Prefixes)
+        ends = np.cumsum([len(first.branches[0]), *(part.size for part in first.branches)])[: self.horizon + 1]
+        keys = jax.random.split(sample_key, self.horizon + 1)
+        parts = zip(keys, [0, *ends[:-1]], ends, strict=True)
+        chosen = jnp.stack([start + prng.categoricals(key, probs[start:end], n) for key, start, end in parts])
+        depths = np.maximum(np.arange(self.horizon + 1) - 1, 0)
+        spaces = jax.tree.map(lambda leaf: leaf[depths], environments.space)
+        return jax.tree.map(lambda leaf: leaf[chosen], first.states()), spaces
+
 
 def _grown(
     state: Float[Array, " states"],
