@@ -10,7 +10,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench bench-zero docs tutorial clean
+.PHONY: help setup demo test check bench bench-zero bench-peers docs tutorial clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ bench: $(STAMP) ## time one update of every filter, batches, training, and calls
 
 bench-zero: $(STAMP) ## what other packages' filters do when every likelihood is zero (installs them into .peers)
 	@$(BIN)/python -m benchmarks.zero_likelihood
+
+bench-peers: $(STAMP) ## how fast other packages' particle filters step, beside ours (installs them into .peers)
+	@$(BIN)/python -m benchmarks.peers
 
 docs: $(STAMP) ## redraw the figures and tables of the docs from the committed records
 	@$(BIN)/nbf report

@@ -65,7 +65,7 @@ def main() -> None:
     console = Console()
     model = TriangulationJob().model.build(prng.stream(0, "bench", "model"))
     calls = {f"PF({n})": stepped(nbf.ParticleFilter(n)) for n in (32, 256, 1024)}
-    calls |= {f"NBF({n})": stepped(nbf.NeuralBayesianFilter(model, n)) for n in (16, 32, 64)}
+    calls |= {f"NBF({n})": stepped(nbf.NeuralBayesianFilter.faithful(model, n)) for n in (16, 32, 64)}
     with console.status("timing"):
         found = compare(calls | {"truth": truth()}, arguments.seconds)
     per_step = found["truth"]["median"] / BATCH / 1e3

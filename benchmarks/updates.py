@@ -147,7 +147,7 @@ def measure(seconds: float, console: Console) -> dict[str, Any]:
     observations = [int(symbol) for symbol in symbols]
     model = nbf.shipped_model(CONFIG)
     trackers: dict[str, nbf.Filter] = {f"PF({n})": nbf.ParticleFilter(n) for n in (32, 64, 128, 512, 4096)}
-    trackers |= {f"NBF({n})": nbf.NeuralBayesianFilter(model, n) for n in (16, 32)}
+    trackers |= {f"NBF({n})": nbf.NeuralBayesianFilter.faithful(model, n) for n in (16, 32)}
     trackers["exact"] = nbf.ExactFilter()
     result: dict[str, Any] = {"single": {}, "batch": {}}
     for name, tracker in trackers.items():

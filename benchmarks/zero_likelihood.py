@@ -2,8 +2,8 @@
 
     make bench-zero        (or: python -m benchmarks.zero_likelihood [--cache FOLDER] [--redraw])
 
-Every package runs in an environment of its own with the versions below, made once in the cache folder:
-their pins clash. `benchmarks.peers.scenario` is the bad day; the modules beside it live through it.
+Every package runs in an environment of its own, made once in the cache folder (`benchmarks.peers.installed`).
+`benchmarks.peers.scenario` is the bad day; the modules beside it live through it.
 """
 
 from __future__ import annotations
@@ -13,40 +13,19 @@ import json
 import re
 import subprocess
 import sys
-import venv
 from pathlib import Path
 from typing import Any
 
+from benchmarks.peers.installed import CACHE, PINS, ROOT, interpreter
 from benchmarks.peers.scenario import BAD, OBSERVATIONS, PARTICLES, SEEDS, START, STEP, WIDTH, exact
 from nbf.evaluation.records import write_atomically
 
-ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "results" / "zero-likelihood" / "observed.json"
 PAGE = ROOT / "docs" / "zero-likelihood.md"
 PLACE = re.compile(r"(?<=<!-- bench:zero-likelihood -->\n).*(?=<!-- /bench:zero-likelihood -->)", re.DOTALL)
 
-PINS = {
-    "cuthbert": ("cuthbert==0.1.1", "jax==0.10.2"),
-    "blackjax": ("blackjax==1.7.1", "jax==0.10.2"),
-    "particles": ("particles==0.4", "numpy==1.26.4"),
-    "filterpy": ("filterpy==2.0.0", "numpy==2.4.6"),
-    "stonesoup": ("stonesoup==1.9.1", "numpy==2.4.6"),
-}
-"""A module of `benchmarks.peers` -> what is installed for it. Ours runs where this does."""
 NAMES = {"neural-bayesian-filtering": "**nbf**", "filterpy": "FilterPy", "stonesoup": "Stone Soup"}
 """What the table calls a package, where that is not its name in an index."""
-
-
-def interpreter(peer: str, cache: Path) -> Path:
-    """Python of the peer's environment, which is made if it is not there as pinned."""
-    folder, wanted = cache / peer, "\n".join(PINS[peer])
-    python, stamp = folder / "bin" / "python", folder / "installed.txt"
-    if not stamp.exists() or stamp.read_text() != wanted:
-        print(f"Installing {', '.join(PINS[peer])} into {folder}", file=sys.stderr)
-        venv.create(folder, clear=True, symlinks=True, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "-qq", *PINS[peer]], check=True)
-        stamp.write_text(wanted)
-    return python
 
 
 def rows_of(peer: str, python: Path | str) -> list[dict[str, Any]]:
@@ -114,7 +93,7 @@ def _number(value: float | str | None, digits: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="What filters do when every likelihood is zero.")
-    parser.add_argument("--cache", type=Path, default=ROOT / ".peers", help="where the packages' environments are")
+    parser.add_argument("--cache", type=Path, default=CACHE, help="where the packages' environments are")
     parser.add_argument("--redraw", action="store_true", help="only redraw the table from the record")
     arguments = parser.parse_args()
     if not arguments.redraw:

@@ -19,6 +19,7 @@ from tolerances import FLOAT
 
 from nbf.cli import COMMANDS, main
 from nbf.evaluation.records import ALL, Record, read_records, read_runs, write_records
+from nbf.experiments.choices import EXPERIMENTS
 from nbf.training import fit
 from nbf.training.progress import Progress
 
@@ -95,14 +96,9 @@ def test_help_explains_every_option(name: str, capsys: pytest.CaptureFixture[str
     words = " ".join(text.replace("│", " ").split())
     for option in dataclasses.fields(COMMANDS[name]):
         flag = f"--{option.name.replace('_', '-')}"
-        known = {
-            flag,
-            flag.replace("--", "--no-"),
-            option.name.upper(),
-            "{gridworld,donuts,goofspiel,triangulation}",
-            "{goofspiel}",
-        }
+        known = {flag, flag.replace("--", "--no-"), option.name.upper(), "Which experiment.", "{goofspiel}"}
         assert option.name == "command" or any(spelling in text for spelling in known), option.name
+    assert name != "reproduce" or all(f"• {experiment} " in words for experiment in (*EXPERIMENTS, "all"))
     source = COMMANDS[name].__doc__
     assert source is not None
     assert source in words
@@ -164,9 +160,10 @@ def test_a_wrong_word_lists_the_right_ones(argv: list[str], names: list[str], ca
         ("reproduce gridworld --seeds 0", "--seeds must be at least 1"),
         ("reproduce gridworld --first-seed -2", "A seed is a whole number"),
         ("reproduce gridworld --episodes 1", "--episodes must be at least 2"),
+        ("reproduce all --seeds 0", "--seeds must be at least 1"),
+        ("reproduce all --quick --episodes 1", "--episodes must be at least 2"),
         ("reproduce goofspiel --cards 9", "cards must be 3 to 8"),
         ("reproduce goofspiel --arm flow", "choose from faithful, autoregressive"),
-        ("reproduce goofspiel --split half", "choose from random, run"),
         ("selfplay goofspiel --cards 1", "at least 2 cards"),
         ("selfplay goofspiel --checkpoints 0", "checkpoints must be at least 1"),
         ("demo --particles 16 0", "1 to 4096 particles; got [16, 0]"),
@@ -229,7 +226,9 @@ def test_a_model_that_does_not_say_what_it_is_for_needs_a_config(tmp_path: Path,
         "train --runs taken",
         "reproduce gridworld --results taken",
         "reproduce gridworld --runs taken",
+        "reproduce all --results taken",
         "report --docs taken --no-beliefs",
+        "report --html taken/page.html --no-beliefs",
     ],
 )
 def test_a_folder_that_cannot_be_written_is_refused_before_any_work(line: str, capsys: pytest.CaptureFixture[str]):
@@ -243,7 +242,8 @@ def test_the_exit_code_reaches_the_shell_without_a_traceback():
     code = "import sys; from nbf.cli import main; sys.exit(main())"
     done = subprocess.run([sys.executable, "-c", code, "train", "--arm", "x"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines() == ["nbf: There is no arm 'x'; choose from faithful, enumerated."]
+    arms = "faithful, enumerated, recurrent, recurrent-adam"
+    assert done.stderr.splitlines() == [f"nbf: There is no arm 'x'; choose from {arms}."]
 
 
 # --- what the commands do ------------------------------------------------------------------------
@@ -361,7 +361,8 @@ def test_report_draws_the_records_and_fills_the_tables(capsys: pytest.CaptureFix
         Path(path).write_text(f"# Title\n\n<!-- nbf:table {name} -->\n<!-- /nbf:table -->\n" if name else "# Title\n")
     written = answered(capsys, "report", "--no-beliefs")["written"]
     figures = [f"docs/figures/gridworld-{kind}.png" for kind in ("fixed", "random", "extra")]
-    assert written == [*figures, "docs/reproduction.md", "README.md"]
+    assert written == [*figures, "docs/reproduction.md", "README.md", "nbf-report.html"]
+    assert Path("nbf-report.html").read_text().count("data:image/png") == len(figures)
     assert all(Path(path).read_bytes().startswith(b"\x89PNG") for path in figures)
     readme, extra = Path("README.md").read_text(), Path("docs/reproduction.md").read_text()
     assert "0.125 ± 0.010" in readme
@@ -369,7 +370,10 @@ def test_report_draws_the_records_and_fills_the_tables(capsys: pytest.CaptureFix
     assert "diffuse" not in readme
     assert "NBF (16), enumerated" in extra
     assert "8-2D-random-diffuse" in extra
-    assert answered(capsys, "report", "--no-beliefs")["written"] == figures
+    assert answered(capsys, "report", "--no-beliefs", "--html", "new/page.html")["written"] == [
+        *figures,
+        "new/page.html",
+    ]
 
 
 def test_report_refuses_a_table_it_does_not_know_and_writes_nothing(capsys: pytest.CaptureFixture[str]):

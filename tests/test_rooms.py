@@ -12,11 +12,12 @@ SOURCE = Path(__file__).parent.parent / "src"
 FILES = {".".join(path.relative_to(SOURCE).with_suffix("").parts): path for path in sorted(SOURCE.rglob("*.py"))}
 MODULES = {name.removesuffix(".__init__") for name in FILES}
 
-COMMON = ("nbf.contracts", "nbf.prng", "nbf.spaces")
-FREE = {"__init__", "cli", "experiments", "fitting", "testing", "config"}  # config alone may not import cli
+COMMON = ("nbf.contracts", "nbf.prng", "nbf.spaces", "nbf.spread")
+COMMANDS = ("nbf.cli", "nbf.commands")
+FREE = {"__init__", "cli", "commands", "experiments", "fitting", "testing", "config"}  # config: all but COMMANDS
 READ = ("nbf.evaluation.records", "nbf.evaluation.pictures")  # what a report reads with
 MAY_IMPORT = {  # a room -> what it may import of ours, besides itself
-    **dict.fromkeys(("prng", "spaces"), COMMON),
+    **dict.fromkeys(("prng", "spaces", "spread"), COMMON),
     "contracts": (*COMMON, "nbf.dispatch"),
     "dispatch": (),
     "shipped": (*COMMON, "nbf.models", "nbf.training"),
@@ -26,7 +27,7 @@ MAY_IMPORT = {  # a room -> what it may import of ours, besides itself
     "report": READ,
 }
 JAX = {"jax", "jaxlib", "equinox", "optax", "jaxtyping", "flowjax"}
-MAY_PLOT = {"report", "cli", "experiments"}
+MAY_PLOT = {"report", "cli", "commands", "experiments"}
 
 
 def imports(tree: ast.AST, module: str, *, top_level: bool = False) -> Iterator[str]:
@@ -54,7 +55,7 @@ def breaks_the_rooms(module: str, target: str) -> bool:
     if not is_within(target, "nbf"):
         return room == "report" and target.split(".")[0] in JAX
     if room in FREE:
-        return room == "config" and is_within(target, "nbf.cli")
+        return room == "config" and any(is_within(target, top) for top in COMMANDS)
     return not any(is_within(target, package) for package in (f"nbf.{room}", *MAY_IMPORT[room]))
 
 
@@ -98,6 +99,8 @@ def test_only_what_draws_imports_matplotlib():
         ("nbf.report.plots", "import jax.numpy as jnp", True),
         ("nbf.evaluation.records", "from nbf.contracts import InputError", True),
         ("nbf.config", "from nbf.cli import main", True),
+        ("nbf.config", "from nbf.commands import say", True),
+        ("nbf.commands.report", "import nbf.filters", False),
     ],
 )
 def test_the_rules_catch_what_they_should(module: str, source: str, broken: bool):

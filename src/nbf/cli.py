@@ -1,8 +1,7 @@
 """The command line `nbf`: the one place where everything meets.
 
-Every command is a frozen dataclass: its fields are the options, its docstrings the help. `answer`
-does the work and returns what `--json` prints; `show` prints the same for a reader. The answer goes
-to stdout, progress and errors to stderr. JAX is imported by the commands that need it, when they run.
+The commands that make and draw records have files of their own in `nbf.commands`, which also says what
+a command is.
 """
 
 from __future__ import annotations
@@ -10,14 +9,12 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-import rich.box
 import tyro
 from rich.console import Console
 from rich.table import Table
@@ -28,38 +25,17 @@ from tyro.conf import (
     OmitArgPrefixes,
     OmitSubcommandPrefixes,
     Positional,
-    Suppress,
     arg,
-    subcommand,
 )
 
-from nbf.evaluation.records import ALL, Record, RecordError, check_writable
-from nbf.experiments import choices
+from nbf.commands import ERROR, FAILED, INTERRUPTED, Command, Flag, is_mistake, say, table_of
+from nbf.commands.report import Report
+from nbf.commands.reproduce import Reproduce
+from nbf.commands.selfplay import Selfplay
+from nbf.evaluation.records import ALL, Record, check_writable
 from nbf.report.tables import label, row_of, row_order
 
-Flag = Annotated[bool, arg(help_behavior_hint="")]
 Checkpoint = Annotated[Positional[Path], arg(metavar="CHECKPOINT")]
-FAILED, ERROR, INTERRUPTED = 1, 2, 130
-
-
-@dataclass(frozen=True, kw_only=True)
-class Command:
-    """What every command does."""
-
-    json: Flag = False
-    """Print the answer as JSON."""
-
-    def answer(self) -> dict[str, Any]:
-        """Do the work."""
-        raise NotImplementedError
-
-    def show(self, answer: dict[str, Any], console: Console) -> None:
-        """Print an answer for a reader."""
-        raise NotImplementedError
-
-    def code(self, answer: dict[str, Any]) -> int:
-        """The exit code."""
-        return 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +80,7 @@ class Demo(Command):
 
     def show(self, answer: dict[str, Any], console: Console) -> None:
         episodes = answer["config"]["episodes"]
-        table = _table("filter", "JS, shown", f"JS, {episodes} episodes", "ESS", "µs/update", "calls/update")
+        table = table_of("filter", "JS, shown", f"JS, {episodes} episodes", "ESS", "µs/update", "calls/update")
         for row in answer["filters"]:
             mean = f"{row['js']:.3f} ± {row['js_se']:.3f}"
             ess = "–" if row["ess"] is None else f"{row['ess']:.1f}"
@@ -179,7 +155,7 @@ class Evaluate(Command):
         return {**head, "episodes": settings.episodes, "filters": _means(records)}
 
     def show(self, answer: dict[str, Any], console: Console) -> None:
-        table = _table("filter", "JS", "ESS", "calls/update")
+        table = table_of("filter", "JS", "ESS", "calls/update")
         for row in answer["filters"]:
             ess = "–" if row["ess"] is None else f"{row['ess']:.1f}"
             name = label(row["filter"], row["arm"], row["particles"])
@@ -188,149 +164,6 @@ class Evaluate(Command):
             f"{answer['config']}, seed {answer['seed']}, {answer['episodes']} episodes; JS to the truth, in nats\n"
         )
         console.print(table)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reproduce(Command):
-    """Train, evaluate and record an experiment of the paper; what is recorded already is not run again."""
-
-    experiment: (
-        Annotated[choices.Gridworld, subcommand("gridworld")]
-        | Annotated[choices.Donuts, subcommand("donuts")]
-        | Annotated[choices.Goofspiel, subcommand("goofspiel")]
-        | Annotated[choices.Triangulation, subcommand("triangulation")]
-    )
-    """Which experiment."""
-    seeds: int = 1
-    """How many training seeds."""
-    first_seed: int = 0
-    """The first of them."""
-    steps: Annotated[int | None, arg(help_behavior_hint="(default: as in the paper; 1000 with --quick)")] = None
-    """Gradient steps."""
-    episodes: Annotated[int | None, arg(help_behavior_hint="(default: 500; 20 with --quick)")] = None
-    """Episodes, or beliefs, of an evaluation."""
-    quick: Flag = False
-    """Try the whole path in a few minutes, in folders of its own."""
-    results: Annotated[Path | None, arg(help_behavior_hint="(default: results; results-quick with --quick)")] = None
-    """Folder of the records."""
-    runs: Annotated[Path | None, arg(help_behavior_hint="(default: runs; runs-quick with --quick)")] = None
-    """Folder of the trainings."""
-    command: Suppress[str] = ""
-    """The command as it was typed, for the record."""
-
-    def answer(self) -> dict[str, Any]:
-        from nbf.evaluation.records import completed
-        from nbf.experiments.requests import at_least
-
-        seeds = range(self.first_seed, self.first_seed + at_least(1, seeds=self.seeds))
-        steps = self.steps if self.steps is not None else 1000 if self.quick else None
-        episodes = self.episodes if self.episodes is not None else 20 if self.quick else None
-        ending = "-quick" if self.quick else ""
-        results, runs = self.results or Path(f"results{ending}"), self.runs or Path(f"runs{ending}")
-        todo = self.experiment.jobs(choices.Amount(seeds, steps, episodes))
-        folder = results / type(self.experiment).__name__.lower()
-        check_writable(folder)
-        check_writable(runs)
-        recorded = [completed(folder, job.key) for job in todo]
-        for job, finished in zip(todo, recorded, strict=True):
-            if not finished:
-                job.check(runs)
-        done = []
-        for number, job in enumerate(todo, start=1):
-            state = "recorded already" if recorded[number - 1] else "to do"
-            _say(f"[{number}/{len(todo)}] {job.title}: {state}")
-            done.append(self._run(job, folder, runs))
-        return {"results": str(folder), "runs": done}
-
-    def _run(self, job: choices.Job, folder: Path, runs: Path) -> dict[str, Any]:
-        from nbf.report.live import Meter
-
-        begin = time.monotonic()
-        with Meter(job.evaluated) as meter:
-            new = job.run(folder, runs, command=self.command, bar=meter)
-        return {"run": job.title, "key": job.key, "new": new, "seconds": round(time.monotonic() - begin, 1)}
-
-    def show(self, answer: dict[str, Any], console: Console) -> None:
-        from nbf.report.pages import EXPERIMENTS
-
-        folder = Path(answer["results"])
-        for table in EXPERIMENTS[folder.name](folder).tables.values():
-            print(f"\n{table}")
-        print(f"\nrecords in {folder}; draw them with: nbf report --results {folder.parent}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Selfplay(Command):
-    """Make a pool of policies by self-play, or go on with one that was stopped, and say what it is like."""
-
-    game: Positional[Literal["goofspiel"]]
-    """Which game."""
-    cards: int = 5
-    """Cards of the game."""
-    seed: int = 0
-    """Seed of the pool."""
-    checkpoints: int = 128
-    """Policies that each of the four runs leaves."""
-    out: Annotated[Path | None, arg(help_behavior_hint="(default: where `nbf reproduce goofspiel` looks for it)")] = (
-        None
-    )
-    """File of the pool."""
-
-    def answer(self) -> dict[str, Any]:
-        from nbf.experiments.goofspiel import pool_path
-        from nbf.experiments.requests import seed
-        from nbf.experiments.selfplay import SelfPlayConfig, describe, make_pool
-
-        config = SelfPlayConfig(cards=self.cards, checkpoints=self.checkpoints, seed=seed(self.seed))
-        path = self.out or pool_path(Path("runs"), config)
-        check_writable(path.parent)
-        return {"pool": str(path), "config": asdict(config), **describe(make_pool(config, path))}
-
-    def show(self, answer: dict[str, Any], console: Console) -> None:
-        runs = answer["config"]["runs"]
-        table = _table("run", "entropy, first", "last", "against random, first", "last", "against its first, last")
-        size = answer["policies"] // runs
-        for run in range(runs):
-            first, last = run * size, (run + 1) * size - 1
-            cells = [answer[name][at] for name in ("entropy", "against_random") for at in (first, last)]
-            table.add_row(str(run + 1), *(f"{cell:.2f}" for cell in (*cells, answer["against_first"][last])))
-        console.print(f"{answer['policies']} policies in {answer['seconds']:.0f} s: {answer['pool']}", soft_wrap=True)
-        console.print("entropy of a bid in nats; results from -1 (all lost) to 1 (all won)\n")
-        console.print(table)
-        if "belief_js_any" in answer:
-            near, far = answer["belief_js_neighbours"], answer["belief_js_any"]
-            console.print(f"\nJS between the beliefs of two policies: neighbours {near:.3f}, any two {far:.3f}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Report(Command):
-    """Draw the figures of the documentation from the records, and fill in its tables."""
-
-    results: Path = Path("results")
-    """Folder of the records."""
-    docs: Path = Path("docs")
-    """Folder of the documentation: figures go to DOCS/figures, tables into its Markdown files."""
-    readme: Path = Path("README.md")
-    """Another Markdown file with tables."""
-    beliefs: Flag = True
-    """Leave the picture and animation of beliefs as they are; they take half a minute."""
-
-    def answer(self) -> dict[str, Any]:
-        from nbf.report.live import Meter
-        from nbf.report.pages import write_beliefs, write_pages
-
-        documents = [path for path in (*sorted(self.docs.glob("*.md")), self.readme) if path.exists()]
-        with Meter() as meter:
-            meter.describe("drawing figures from the records")
-            written = write_pages(self.results, self.docs, documents)
-            if self.beliefs:
-                from nbf.experiments.demo import DemoConfig, example_episode
-
-                written += write_beliefs(example_episode(DemoConfig(), meter), self.docs / "figures")
-        return {"written": [str(path) for path in written]}
-
-    def show(self, answer: dict[str, Any], console: Console) -> None:
-        print("\n".join(answer["written"]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -396,18 +229,6 @@ class _Last:
         self.meter.advance(done)
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def _table(first: str, *others: str) -> Table:
-    table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column(first)
-    for name in others:
-        table.add_column(name, justify="right")
-    return table
-
-
 def _means(records: Sequence[Record]) -> list[dict[str, Any]]:
     """One entry per filter, of the means over all steps."""
     found = {(row_of(record), record.metric): record for record in records if record.step == ALL}
@@ -446,18 +267,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             command.show(answer, Console())
     except KeyboardInterrupt as stop:
         about = f"training {stop}; it goes on" if str(stop) else "stopped, nothing is half-written; go on"
-        _say(f"nbf: {about} with: {shlex.join(['nbf', *arguments])}")
+        say(f"nbf: {about} with: {shlex.join(['nbf', *arguments])}")
         return INTERRUPTED
     except (ValueError, FloatingPointError) as error:
-        if not _is_mistake(error):
+        if not is_mistake(error):
             raise
-        _say(f"nbf: {error}")
+        say(f"nbf: {error}")
         return ERROR
     return command.code(answer)
-
-
-def _is_mistake(error: Exception) -> bool:
-    """Whether an error tells the caller what to do, rather than that the library is wrong."""
-    from nbf.contracts import InputError
-
-    return isinstance(error, InputError | RecordError | FloatingPointError)

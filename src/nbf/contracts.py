@@ -207,6 +207,21 @@ class BeliefModel(eqx.Module):
         of a lower bound of it. The one method that takes a batch: training spends its time here,
         and one product over all samples of all beliefs is faster than the same under `vmap`."""
 
+    def draw(
+        self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace
+    ) -> tuple[State, Float[Array, " n"]]:
+        """n states with log weights that stand for p_θ: the mean of any function over them is unbiased, and a model
+        that can makes it vary less than over n independent states, which these are otherwise."""
+        return self.sample(key, embedding, n, space), jnp.zeros(n)
+
+    def features(self, states: State, space: StateSpace) -> Float[Array, "m n"] | None:
+        """φ of each state, as columns, where `embed` is the weighted mean of it; None where it is not."""
+        return None
+
+    def listed(self, embedding: Embedding, space: StateSpace) -> Float[Array, " states"] | None:
+        """log p_θ of all `space.points()`, for a model that computes them together anyway; None for others."""
+        return None
+
     @abstractmethod
     def prepared(self) -> BeliefModel:
         """The same model with whatever does not depend on a belief computed once."""

@@ -6,6 +6,7 @@ import zlib
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 
@@ -34,6 +35,19 @@ def categoricals(key: Key[Array, ""], probs: Float[Array, " k"], n: int) -> Int[
     uniform = jax.random.uniform(key, (n,)) * cumulative[-1]
     drawn = jnp.searchsorted(cumulative, uniform, side="right")
     return jnp.minimum(drawn, probs.shape[0] - 1).astype(jnp.int32)
+
+
+def evenly(key: Key[Array, ""], n: int, dimension: int) -> Float[Array, "dimension n"]:
+    """n points of the open unit cube, each uniform, together more even than independent ones: a Kronecker sequence
+    of the generalised golden ratio (Roberts 2018), moved by a random shift."""
+    golden = 2.0
+    for _ in range(32):  # the root of x^(d+1) = x + 1
+        golden = (1.0 + golden) ** (1.0 / (dimension + 1))
+    # The products are whole parts of 2^32, so that no digit is lost however many points there are.
+    steps = np.asarray([round(2**32 / golden**axis) for axis in range(1, dimension + 1)], np.uint32)
+    shift = jax.random.bits(key, (dimension, 1), jnp.uint32)
+    places = shift + steps[:, None] * jnp.arange(n, dtype=jnp.uint32)
+    return ((places >> 9).astype(jnp.float32) + 0.5) / 2**23
 
 
 def _cumulative(probs: Float[Array, " k"]) -> Float[Array, " k"]:

@@ -1,9 +1,10 @@
 """The paper's Figures "fixed grids" and "randomized grids": Jensen-Shannon divergence by step on the
-eight Gridworld configurations, for exact, Approx, PF and NBF."""
+eight Gridworld configurations, for exact, Approx, PF, NBF and Recurrent."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,17 +21,19 @@ from nbf.environments.gridworld import GoalPolicy, Gridworld, gridworld_family
 from nbf.evaluation.divergence import jensen_shannon, state_probabilities
 from nbf.evaluation.evaluate import in_batches, records_by_step
 from nbf.evaluation.records import ALL, Record, run_key
+from nbf.experiments import recurrent
 from nbf.experiments.contenders import Contender
 from nbf.experiments.training_runs import Counter, TrainingRun, train_and_record
 from nbf.filters.approximate import ApproxBeliefs
 from nbf.filters.exact import ExactFilter
 from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
+from nbf.filters.recurrent import RecurrentFilter
 from nbf.filters.run import run
 from nbf.models.belief_model import EnumeratedConfig, FlowConfig
 from nbf.training.fit import FitConfig, described
 
-ARMS = ("faithful", "enumerated")
+ARMS = ("faithful", "enumerated", *recurrent.GRIDWORLD_TRAINING)
 
 
 def family_of(config: GridworldConfig, seed: int) -> Family:
@@ -41,11 +44,14 @@ def family_of(config: GridworldConfig, seed: int) -> Family:
 
 def arm_of(config: GridworldConfig, arm: str) -> tuple[Any, FitConfig]:
     """The model and the training of an arm: `faithful` is the paper's table, `enumerated` a softmax
-    over all cells in place of the flow."""
+    over all cells in place of the flow, `recurrent` the baseline that reads observations, with the
+    table's optimizer, and `recurrent-adam` the same with another."""
     if arm == "faithful":
         return FlowConfig(config.shape, quadrature=4 if config.dimension < 3 else 3), FitConfig()
     if arm == "enumerated":
         return EnumeratedConfig(config.shape), FitConfig(optimizer="adam", learning_rate=1e-3)
+    if arm in recurrent.GRIDWORLD_TRAINING:
+        return recurrent.gridworld_model(config), recurrent.GRIDWORLD_TRAINING[arm]
     raise InputError(f"There is no arm {arm!r}; choose from {', '.join(ARMS)}.")
 
 
@@ -58,11 +64,12 @@ def training_run(config: GridworldConfig, arm: str, seed: int, root: Path, *, st
     """The training of one model."""
     model_config, fit_config = arm_of(config, arm)
     fit_config = fit_config if steps is None else replace(fit_config, steps=steps)
-    source = ExactPosteriors(family_of(config, seed), config.horizon)
-    title = f"{config.name} {arm} seed {seed}"
-    return TrainingRun(
-        run_folder(root, config, arm, seed), model_config, fit_config, lambda: source, asdict(config), seed, title
-    )
+    kind, loss = ExactPosteriors, None
+    if arm in recurrent.GRIDWORLD_TRAINING:
+        kind, loss = recurrent.ExactHistories, recurrent.divergence_loss
+    source = kind(family_of(config, seed), config.horizon)
+    title, folder = f"{config.name} {arm} seed {seed}", run_folder(root, config, arm, seed)
+    return TrainingRun(folder, model_config, fit_config, lambda: source, asdict(config), seed, title, loss)
 
 
 def train(
@@ -94,8 +101,12 @@ class EvaluationConfig:
 def contenders(config: GridworldConfig, arm: str, model: BeliefModel, settings: EvaluationConfig) -> list[Contender]:
     """Every filter of the figure: those without a model belong to the faithful arm's run."""
     exact_calls = 2 * config.dimension * config.size**config.dimension
-    rows = [Contender(ApproxBeliefs(model, settings.approx_samples), "approx", arm, 0, exact_calls)]
-    rows += [Contender(NeuralBayesianFilter(model, n), "nbf", arm, n, n) for n in settings.neural_filters]
+    if recurrent.is_recurrent(model):
+        _, _, variant = arm.partition("recurrent-")
+        rows = [Contender(RecurrentFilter(model), "recurrent", variant, 0, 0)]
+    else:
+        rows = [Contender(ApproxBeliefs(model, settings.approx_samples), "approx", arm, 0, exact_calls)]
+        rows += [Contender(NeuralBayesianFilter.faithful(model, n), "nbf", arm, n, n) for n in settings.neural_filters]
     if arm == "faithful":
         rows += [Contender(ParticleFilter(n), "pf", "", n, n) for n in settings.particle_filters]
         rows += [Contender(ExactFilter(), "exact", "", 0, exact_calls)]
@@ -142,20 +153,27 @@ def evaluate(
     config: GridworldConfig, arm: str, seed: int, model: BeliefModel, settings: EvaluationConfig, bar: Counter
 ) -> list[Record]:
     """Records of every filter of an arm on fresh episodes of a configuration; all filters see the same ones."""
+    rows = contenders(config, arm, model, settings)
+    return compared(rows, config, seed, settings.episodes, bar, title=f"{config.name} {arm} seed {seed}")
+
+
+def compared(
+    rows: Sequence[Contender], config: GridworldConfig, seed: int, episodes: int, bar: Counter, *, title: str
+) -> list[Record]:
+    """Records of filters on the same episodes, which a configuration and a seed make."""
     family = family_of(config, seed)
-    key = prng.stream(seed, "gridworld", config.name, "evaluation")
-    keys = jax.random.split(key, settings.episodes)
+    keys = jax.random.split(prng.stream(seed, "gridworld", config.name, "evaluation"), episodes)
     tracks = jax.jit(jax.vmap(functools.partial(track, family, config.horizon)))(keys)
     records: list[Record] = []
-    for row in contenders(config, arm, model, settings):
-        bar.describe(f"{config.name} {arm} seed {seed}: {row.label}")
+    for row in rows:
+        bar.describe(f"{title}: {row.label}")
         # A flow's quadrature is fastest when the points of a batch fit into the cache.
-        batch = max(1, 256 // config.size**config.dimension) if row.arm else 50
+        batch = max(1, 256 // config.size**config.dimension) if row.name in ("approx", "nbf") else 50
         score = functools.partial(scores, row.filter)
-        js, ess = in_batches(score, (keys, tracks), batch=min(batch, settings.episodes), advance=bar.advance)
+        js, ess = in_batches(score, (keys, tracks), batch=min(batch, episodes), advance=bar.advance)
         base = Record(
             experiment="gridworld", config=config.name, filter=row.name, arm=row.arm, particles=row.particles,
-            calls=row.calls, seed=seed, step=ALL, metric="js", value=0.0, se=None, episodes=settings.episodes,
+            calls=row.calls, seed=seed, step=ALL, metric="js", value=0.0, se=None, episodes=episodes,
         )  # fmt: skip
         records += records_by_step(base, "js", js)
         if row.name in ("nbf", "pf"):

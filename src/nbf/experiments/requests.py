@@ -13,10 +13,14 @@ import jax
 from nbf.config import GridworldConfig
 from nbf.contracts import BeliefModel, InputError
 from nbf.experiments.gridworld import ARMS, EvaluationConfig, GridworldJob, arm_of, family_of
+from nbf.experiments.recurrent import is_recurrent
+from nbf.experiments.untrained import GridworldKernelJob
 from nbf.models.belief_model import MODELS, EnumeratedConfig, FlowConfig
+from nbf.models.kernel import BoxKernelConfig, LatticeKernelConfig
 from nbf.training.checkpoint import load_model, read_file
 
-ARM_OF = {FlowConfig: "faithful", EnumeratedConfig: "enumerated"}
+KERNELS = {LatticeKernelConfig: "kernel", BoxKernelConfig: "kernel"}
+ARM_OF = {FlowConfig: "faithful", EnumeratedConfig: "enumerated", **KERNELS}
 LARGEST_SEED = 2**31 - 1
 
 
@@ -51,6 +55,15 @@ def jobs(
     return found
 
 
+def kernel_jobs(configs: Sequence[str], seeds: Sequence[int], episodes: int) -> list[GridworldKernelJob]:
+    """Every configuration with the kernel mean embedding, which is not trained."""
+    evaluation = EvaluationConfig(episodes=at_least(2, episodes=episodes))
+    found = [GridworldConfig.parse(name) for name in configs]
+    for config in found:
+        family_of(replace(config, fixed=False), 0)
+    return [GridworldKernelJob(config, seed(number), evaluation) for config in found for number in seeds]
+
+
 def described(path: Path) -> tuple[BeliefModel, dict[str, Any]]:
     """A model, and what its file tells, ready for JSON; None stands for what it does not tell."""
     if read_file(path)[0].get("kind") == "nbf training run":
@@ -58,7 +71,7 @@ def described(path: Path) -> tuple[BeliefModel, dict[str, Any]]:
     model, config, notes = load_model(path, MODELS)
     about = {
         "class": type(config).__name__,
-        "arm": ARM_OF.get(type(config)) or type(config.decoder).__name__,
+        "arm": "recurrent" if is_recurrent(model) else ARM_OF.get(type(config)) or type(config.decoder).__name__,
         "config": asdict(config),
         "space": model.space.signature,
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(model)),
@@ -89,7 +102,7 @@ def fitting_config(path: Path, about: Mapping[str, Any], name: str | None) -> Gr
     be the model's."""
     if name is None and about["environment"] is None:
         raise InputError(f"{path} does not say which configuration it was trained for: name one with --config.")
-    if name is None and about["class"] not in {kind.__name__ for kind in ARM_OF}:
+    if name is None and about["class"] not in {kind.__name__ for kind in ARM_OF} and about["arm"] != "recurrent":
         raise InputError(
             f"{path} was trained for {about['environment']}, and `nbf evaluate` knows the configurations of Gridworld: "
             f"`nbf reproduce {about['environment']}` evaluates it."

@@ -16,7 +16,7 @@ from nbf.contracts import BeliefModel, BeliefSource, InputError
 from nbf.evaluation.records import Record, Run, add, check_writable, completed
 from nbf.models.belief_model import MODELS
 from nbf.training.checkpoint import load_model, read_file, save_model
-from nbf.training.fit import FitConfig, Fitted, described, fit
+from nbf.training.fit import FitConfig, Fitted, Loss, described, fit
 
 
 @runtime_checkable
@@ -41,6 +41,8 @@ class TrainingRun:
     """What the source is, for the notes."""
     seed: int
     title: str
+    loss: Loss | None = None
+    """What is minimised, if not the loss of belief models."""
 
     @property
     def path(self) -> Path:
@@ -55,6 +57,7 @@ class TrainingRun:
         fitted = fit(
             self.model.build(parameters), self.source(), self.training, key=key,
             resume=self.folder / "training.safetensors", progress=progress, title=self.title,
+            loss=self.loss,
         )  # fmt: skip
         self._keep(fitted)
         return self.path

@@ -7,9 +7,10 @@ is the truth, and both references are recorded. All beliefs are compared on 100 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -96,7 +97,7 @@ def contenders(arm: str, model: BeliefModel, settings: EvaluationConfig) -> list
     """Every filter of the table: those without a model belong to the faithful arm's run."""
     truth = PointMassFilter(settings.resolution)
     rows = [Contender(ApproxBeliefs(model, settings.approx_samples, truth=truth), "approx", arm, 0, 0)]
-    rows += [Contender(NeuralBayesianFilter(model, n), "nbf", arm, n, n) for n in settings.neural_filters]
+    rows += [Contender(NeuralBayesianFilter.faithful(model, n), "nbf", arm, n, n) for n in settings.neural_filters]
     if arm == "faithful":
         rows += [Contender(truth, "exact", "", 0, 0)]
         rows += [Contender(ParticleFilter(n), "pf", "", n, n) for n in settings.particle_filters]
@@ -168,8 +169,22 @@ def distances(
     return jax.vmap(lambda key: walk(filter, settings, world, key).distance)(keys)
 
 
-def evaluate(job: TriangulationJob, model: BeliefModel, bar: Counter) -> list[Record]:
-    """Records of every filter of an arm on fresh episodes; all filters see the same ones."""
+@runtime_checkable
+class Scored(Protocol):
+    """A job that filters are scored for."""
+
+    @property
+    def seed(self) -> int: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def config(self) -> TriangulationConfig: ...
+    @property
+    def evaluation(self) -> EvaluationConfig: ...
+
+
+def evaluate(job: Scored, rows: Sequence[Contender], bar: Counter) -> list[Record]:
+    """Records of some filters on fresh episodes; all filters see the same ones."""
     settings, config = job.evaluation, job.config
     keys = jax.random.split(prng.stream(job.seed, "triangulation", "evaluation"), settings.episodes)
     bar.describe(f"{job.title}: truth")
@@ -178,7 +193,7 @@ def evaluate(job: TriangulationJob, model: BeliefModel, bar: Counter) -> list[Re
     tracks = in_batches(make, (keys,), batch=batch, advance=bar.advance)
     walk_keys = jax.random.split(prng.stream(job.seed, "triangulation", "walks"), settings.episodes)
     records: list[Record] = []
-    for row in contenders(job.arm, model, settings):
+    for row in rows:
         bar.describe(f"{job.title}: {row.label}")
         base = Record(
             experiment="triangulation", config="triangulation", filter=row.name, arm=row.arm,
@@ -201,7 +216,7 @@ def evaluate(job: TriangulationJob, model: BeliefModel, bar: Counter) -> list[Re
 def picture(job: TriangulationJob, model: BeliefModel) -> dict[str, np.ndarray]:
     """One episode as three filters see it: what the figure of the plane is drawn from."""
     key = prng.stream(job.seed, "triangulation", "picture")
-    shown = {"truth": PointMassFilter(job.evaluation.resolution), "nbf": NeuralBayesianFilter(model, 32)}
+    shown = {"truth": PointMassFilter(job.evaluation.resolution), "nbf": NeuralBayesianFilter.faithful(model, 32)}
 
     @jax.jit
     def seen(key: Key[Array, ""]) -> dict[str, Any]:
@@ -289,7 +304,7 @@ class TriangulationJob:
         """Do what is not recorded yet; whether anything was to do."""
 
         def scored(model: BeliefModel, seconds: float) -> list[Record]:
-            records = evaluate(self, model, bar)
+            records = evaluate(self, contenders(self.arm, model, self.evaluation), bar)
             if (self.arm, self.seed) == ("faithful", 0):
                 write_picture(results / "episode.npz", picture(self, model))
             return [*records, replace(records[0], metric="training_seconds", value=seconds, se=None)]

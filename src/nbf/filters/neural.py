@@ -17,7 +17,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
+from nbf import prng
+from nbf.beliefs import resampling
 from nbf.beliefs.particles import ParticleBelief, effective_sample_size, normalize
+from nbf.beliefs.tilt import Tilt, tilt
 from nbf.contracts import (
     Belief,
     BeliefModel,
@@ -34,25 +37,39 @@ from nbf.contracts import (
 )
 from nbf.filters.attempts import diverged, until_some_weight
 from nbf.spaces import Lattice
+from nbf.spread import optimal, split
+
+SURE = 0.01
+"""Ridge of the tilt where chance had no part in an embedding."""
+ALIKE = 1e-4
+"""Log weights this near to each other are the same."""
+DRAWS = 256
+"""States of a model by which the total of a tilt is estimated where they cannot be listed."""
 
 
 class ModelBelief(Belief):
-    """p_θ: what a belief model makes of an embedding."""
+    """p_θ: what a belief model makes of an embedding, or its tilt."""
 
     model: BeliefModel
     embedding: Embedding
     space: StateSpace
+    tilt: Tilt | None = None
 
     def sample(self, key: Key[Array, ""], n: int) -> State:
-        return self.model.sample(key, self.embedding, n, self.space)
+        if self.tilt is None:
+            return self.model.sample(key, self.embedding, n, self.space)
+        # Importance resampling: exact where the model lists its states, else of four times as many draws.
+        draw_key, choice_key = jax.random.split(key)
+        states, log_weights = listed_or_drawn(self.model, draw_key, self.embedding, max(4 * n, DRAWS), self.space)
+        chosen = resampling.draw(choice_key, self._tilted(log_weights, states), n)
+        return jax.tree.map(lambda leaf: leaf[chosen], states)
 
     def log_prob(self, state: State) -> Float[Array, ""]:
-        one = jax.tree.map(lambda leaf: leaf[None], state)
-        return self.model.log_prob(self.embedding, one, self.space)[0]
+        return self.log_probs(jax.tree.map(lambda leaf: leaf[None], state))[0]
 
     def log_probs(self, states: State) -> Float[Array, " n"]:
         """log p_θ of each state of a set."""
-        return self.model.log_prob(self.embedding, states, self.space)
+        return self._tilted(self.model.log_prob(self.embedding, states, self.space), states)
 
     def expectation(self, function: Callable[[State], Any]) -> Any:
         if not isinstance(self.space, Lattice):
@@ -64,12 +81,42 @@ class ModelBelief(Belief):
         probs = jax.nn.softmax(self.log_probs(points))
         return jax.tree.map(lambda values: jnp.tensordot(probs, values, 1), jax.vmap(function)(points))
 
+    def _tilted(self, log_probs: Float[Array, " n"], states: State) -> Float[Array, " n"]:
+        if self.tilt is None:
+            return log_probs
+        features = self.model.features(states, self.space)
+        assert features is not None
+        return self.tilt(log_probs, features)
+
+
+def chance(log_weights: Float[Array, " k"]) -> Float[Array, ""]:
+    """The share of the mass of drawn states that chance decided upon: of the lightest ones, which are all alike where
+    states were drawn, and next to nothing where all that have any mass were kept."""
+    least = jnp.min(jnp.where(log_weights > -jnp.inf, log_weights, jnp.inf))
+    return jnp.sum(jnp.where(log_weights <= least + ALIKE, jnp.exp(log_weights), 0.0))
+
+
+def listed_or_drawn(
+    model: BeliefModel, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace
+) -> tuple[State, Float[Array, " k"]]:
+    """All states of a model that lists them, else n even draws, with normalised log weights; illegal states have
+    none."""
+    log_probs = model.listed(embedding, space)
+    if log_probs is None:
+        states, log_probs = model.draw(key, embedding, n, space)
+    else:
+        assert isinstance(space, Lattice)
+        states = jnp.asarray(space.points())
+    return states, normalize(jnp.where(jax.vmap(space.contains)(states), log_probs, -jnp.inf))[0]
+
 
 class NeuralState(eqx.Module):
     """The embedding, and the weighted particles it was made from (for the estimate; never reused)."""
 
     embedding: Embedding
     particles: ParticleBelief
+    doubt: Float[Array, ""]
+    """The share of the belief's mass that chance decided upon when the particles were drawn."""
     context: Float[Array, " c"] | None
     """The context in which the embedding was made, if the environment has one."""
 
@@ -77,17 +124,36 @@ class NeuralState(eqx.Module):
 class NeuralBayesianFilter(Filter):
     """Tracks the embedding of a belief with a trained model.
 
+    The paper's algorithm is `NeuralBayesianFilter.faithful`. Two things are done better here, see docs/beyond.md:
+
+    - particles are drawn evenly (`BeliefModel.draw`; of a model that lists its states, by Fearnhead and Clifford's
+      optimal resampling) and carry weights;
+    - what the model makes of an embedding is tilted towards one whose own mean embedding that is, the more so the
+      less of it is due to chance (`consistent`). A model whose embedding is no mean of features, such as one with
+      attention, is not tilted.
+
     A particle that the model puts on an illegal state has weight zero. When all weights are zero,
     particles are drawn from the model again, up to `max_attempts` times.
     """
 
     model: BeliefModel
     num_particles: int = eqx.field(static=True)
+    even_draws: bool = eqx.field(static=True)
+    consistent: bool = eqx.field(static=True)
     max_attempts: int = eqx.field(static=True)
     initial_samples: int = eqx.field(static=True)
     """How many samples of p0 the first embedding is made of, where p0 cannot be listed."""
 
-    def __init__(self, model: BeliefModel, num_particles: int, *, max_attempts: int = 5, initial_samples: int = 1024):
+    def __init__(
+        self,
+        model: BeliefModel,
+        num_particles: int,
+        *,
+        even_draws: bool = True,
+        consistent: bool = True,
+        max_attempts: int = 5,
+        initial_samples: int = 1024,
+    ):
         if num_particles < 1 or max_attempts < 1 or initial_samples < 1:
             raise InputError(
                 "A neural filter needs num_particles, max_attempts and initial_samples of at least 1; "
@@ -95,6 +161,17 @@ class NeuralBayesianFilter(Filter):
             )
         self.model = model.prepared()
         self.num_particles, self.max_attempts, self.initial_samples = num_particles, max_attempts, initial_samples
+        self.even_draws, self.consistent = even_draws, consistent
+
+    @classmethod
+    def faithful(
+        cls, model: BeliefModel, num_particles: int, *, max_attempts: int = 5, initial_samples: int = 1024
+    ) -> NeuralBayesianFilter:
+        """Algorithm 1 of the paper to the letter: independent draws, no tilt."""
+        return cls(
+            model, num_particles, even_draws=False, consistent=False, max_attempts=max_attempts,
+            initial_samples=initial_samples,
+        )  # fmt: skip
 
     def init(self, key: Key[Array, ""], environment: Environment) -> NeuralState:
         check_space(self.model, environment)
@@ -105,7 +182,7 @@ class NeuralBayesianFilter(Filter):
         else:
             samples = jax.vmap(environment.init)(jax.random.split(embedding_key, self.initial_samples))
             embedding = self.model.embed(samples, jnp.zeros(self.initial_samples), environment.space)
-        return NeuralState(embedding, ParticleBelief(particles, self._even()), environment.space.context)
+        return NeuralState(embedding, ParticleBelief(particles, self._even()), jnp.zeros(()), environment.space.context)
 
     def update(
         self,
@@ -118,31 +195,30 @@ class NeuralBayesianFilter(Filter):
         check_space(self.model, environment)
         space = _in_context(environment.space, state.context)
 
-        def propose(key: Key[Array, ""], attempt: Int[Array, ""]) -> tuple[tuple[State, Array], Float[Array, " n"]]:
+        def propose(key: Key[Array, ""], attempt: Int[Array, ""]) -> tuple[tuple[Any, ...], Float[Array, " n"]]:
             keys = jax.random.split(key, self.num_particles + 1)
-            states = self.model.sample(keys[0], state.embedding, self.num_particles, space)
+            states, prior, doubt = self._drawn(keys[0], state, space)
             moved = jax.vmap(environment.transition, (0, 0, None))(keys[1:], states, policy)
-            prior = jnp.where(jax.vmap(space.contains)(states), 0.0, -jnp.inf)
             lost = diverged(moved)
             prior = prior if lost is None else jnp.where(lost, -jnp.inf, prior)
             if observation is None:
-                return (moved, prior), prior
+                return (moved, prior, doubt), prior
             likelihood = jax.vmap(environment.log_likelihood, (None, 0, 0))(observation, states, moved)
-            return (moved, prior), prior + likelihood
+            return (moved, prior, doubt), prior + likelihood
 
-        (particles, prior), log_weights, attempts = until_some_weight(key, self.max_attempts, propose)
+        (particles, prior, doubt), log_weights, attempts = until_some_weight(key, self.max_attempts, propose)
         posterior, log_total = normalize(log_weights)
         recovered = log_total == -jnp.inf
         # The prediction is that of the legal particles; if there is not one, of all.
         predicted, log_legal = normalize(prior)
         kept = jnp.where(log_legal == -jnp.inf, self._even(), predicted)
         weights = jnp.where(recovered, kept, posterior)
-        log_evidence = log_total - math.log(self.num_particles)
+        log_evidence = log_total
         if observation is None:
             log_evidence = jnp.where(recovered, -jnp.inf, 0.0)
         info = FilterInfo(effective_sample_size(log_weights), log_evidence, attempts, recovered)
         embedding = self.model.embed(_padded(particles, weights), weights, environment.space)
-        after = NeuralState(embedding, ParticleBelief(particles, weights), environment.space.context)
+        after = NeuralState(embedding, ParticleBelief(particles, weights), doubt, environment.space.context)
         if diverged(particles) is None:
             return after, info
         # If simulator or model left nothing that is finite, the belief stays as it was.
@@ -151,7 +227,46 @@ class NeuralBayesianFilter(Filter):
         return jax.tree.map(lambda old, new: jnp.where(sound, new, old), state, after), info
 
     def belief(self, state: NeuralState, environment: Environment) -> ModelBelief:
-        return ModelBelief(self.model, state.embedding, _in_context(environment.space, state.context))
+        space = _in_context(environment.space, state.context)
+        found = None
+        if self.consistent:
+            key = prng.stream(0, "the total of a tilt")
+            found = self._tilt(*listed_or_drawn(self.model, key, state.embedding, DRAWS, space), state, space)
+        return ModelBelief(self.model, state.embedding, space, found)
+
+    def _drawn(
+        self, key: Key[Array, ""], state: NeuralState, space: StateSpace
+    ) -> tuple[State, Float[Array, " n"], Float[Array, ""]]:
+        """Particles for a belief, their log weights (illegal ones have none), and how much chance there is in them."""
+        if not self.even_draws:
+            states = self.model.sample(key, state.embedding, self.num_particles, space)
+            log_weights = jnp.where(jax.vmap(space.contains)(states), self._even(), -jnp.inf)
+            return states, self._tilted(states, log_weights, state, space), jnp.ones(())
+        draw_key, spread_key, split_key = jax.random.split(key, 3)
+        states, log_weights = listed_or_drawn(self.model, draw_key, state.embedding, self.num_particles, space)
+        doubt = chance(log_weights)
+        log_weights = self._tilted(states, log_weights, state, space)
+        if log_weights.shape[0] != self.num_particles:
+            chosen, log_weights = optimal(spread_key, log_weights, self.num_particles)
+            states, doubt = jax.tree.map(lambda leaf: leaf[chosen], states), chance(log_weights)
+        chosen, log_weights = split(split_key, log_weights)
+        return jax.tree.map(lambda leaf: leaf[chosen], states), log_weights, doubt
+
+    def _tilted(
+        self, states: State, log_weights: Float[Array, " k"], state: NeuralState, space: StateSpace
+    ) -> Float[Array, " k"]:
+        found = self._tilt(states, log_weights, state, space)
+        features = self.model.features(states, space)
+        return log_weights if found is None or features is None else found(log_weights, features)
+
+    def _tilt(
+        self, states: State, log_weights: Float[Array, " k"], state: NeuralState, space: StateSpace
+    ) -> Tilt | None:
+        """Towards the embedding; None where nothing is to be tilted."""
+        features = self.model.features(states, space) if self.consistent else None
+        if features is None:
+            return None
+        return tilt(log_weights, features, state.embedding, SURE + jnp.maximum(state.doubt, chance(log_weights)))
 
     def estimate(self, state: NeuralState, function: Callable[[State], Any]) -> Any:
         """Line 7 of Algorithm 1: the self-normalised estimate of E[f(x)] from the step's own particles."""

@@ -13,6 +13,7 @@ one example's and all further axes are more examples.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import equinox as eqx
@@ -25,6 +26,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from nbf.contracts import InputError, StateSpace
 from nbf.models.networks import Perceptron
 from nbf.spaces import Tokens
+from nbf.spread import optimal
 
 LARGEST_LAYER = 2**26
 """Weights in the largest layer, 256 MB of them: what a config asks for is refused before memory is taken."""
@@ -87,8 +89,41 @@ class Autoregressive(eqx.Module):
     def sample(
         self, key: Key[Array, ""], condition: Float[Array, " m"], n: int, space: StateSpace
     ) -> Int[Array, "n l"]:
-        space = self._fitting(space)
         uniform = jax.random.uniform(key, (self.length, n))
+
+        def choose(place: int, logits: Float[Array, "K n"]) -> tuple[None, Int[Array, " n"]]:
+            return None, inverse_cdf(uniform[place], jnp.exp(logits))
+
+        return self._written(condition, n, space, choose)
+
+    def draw(
+        self, key: Key[Array, ""], condition: Float[Array, " m"], n: int, space: StateSpace
+    ) -> tuple[Int[Array, "n l"], Float[Array, " n"]]:
+        """Different states with weights: at every place all continuations of the prefixes are weighed, and at most
+        n are kept, as in `spread.optimal`. Fewer states than n leave places without weight."""
+        keys = jax.random.split(key, self.length)
+        log_weights = jnp.full(n, -jnp.inf).at[0].set(0.0)
+
+        def choose(place: int, logits: Float[Array, "K n"]) -> tuple[Int[Array, " n"], Int[Array, " n"]]:
+            nonlocal log_weights
+            # Where everything is illegal there is nothing to go on with, and no NaN either.
+            total = jnp.sum(jnp.exp(logits), axis=0)
+            after = log_weights + logits - jnp.log(jnp.where(total > 0, total, 1.0))
+            chosen, log_weights = optimal(keys[place], after.ravel(), n)
+            return chosen % n, chosen // n
+
+        return self._written(condition, n, space, choose), log_weights
+
+    def _written(
+        self,
+        condition: Float[Array, " m"],
+        n: int,
+        space: StateSpace,
+        choose: Callable[[int, Float[Array, "K n"]], tuple[Int[Array, " n"] | None, Int[Array, " n"]]],
+    ) -> Int[Array, "n l"]:
+        """n sequences, place by place: `choose` tells from shifted logits, -inf where illegal, which prefixes go on
+        (None is each of them, in order) and by which symbols."""
+        space = self._fitting(space)
         biases, ranks = self._biases(condition), self._ranks()[1:]
         states = jnp.zeros((n, 0), jnp.int32)
         layers = [jnp.zeros((0, n)) for _ in self.weights]
@@ -102,8 +137,10 @@ class Autoregressive(eqx.Module):
                     layers[layer + 1] = jnp.concatenate([layers[layer + 1], new])
             legal = None if space.legal is None else jax.vmap(space.mask, out_axes=-1)(states)
             _check_legal(legal, f"after {place} symbols")
-            drawn = inverse_cdf(uniform[place], jnp.exp(shifted_logits(new, legal, axis=0)))
-            states = jnp.concatenate([states, drawn[:, None]], axis=1)
+            parents, drawn = choose(place, shifted_logits(new, legal, axis=0))
+            if parents is not None:
+                states, layers = states[parents], [layer[:, parents] for layer in layers]
+            states = jnp.concatenate([states, drawn[:, None].astype(jnp.int32)], axis=1)
             layers[0] = jnp.concatenate([layers[0], self._one_hot(drawn[None]).reshape(self.categories, n)])
         return states
 

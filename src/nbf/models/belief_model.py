@@ -21,8 +21,10 @@ from nbf.models.dequantization import DequantizedFlow, DequantizedFlowConfig
 from nbf.models.enumerated import Enumerated, EnumeratedDecoderConfig
 from nbf.models.flow import CouplingFlowConfig
 from nbf.models.flow_matching import FlowMatchingConfig
+from nbf.models.kernel import BoxKernelConfig, LatticeKernelConfig
 from nbf.models.mixture import MixtureConfig
-from nbf.models.set_encoder import DeepSetsConfig, MeanConfig, MeanEncoder
+from nbf.models.recurrent import RecurrentConfig
+from nbf.models.set_encoder import DeepSetsConfig, MeanConfig, MeanEncoder, TableEncoder
 from nbf.spaces import Box, Lattice, Tokens
 
 
@@ -35,6 +37,15 @@ class Decoder(Protocol):
     def objective(
         self, key: Key[Array, ""], conditions: Float[Array, "b m"], states: State, space: StateSpace, /
     ) -> Float[Array, "b n"]: ...
+
+
+@runtime_checkable
+class EvenDecoder(Protocol):
+    """A decoder whose draws can be more even than independent ones: see `BeliefModel.draw`."""
+
+    def draw(
+        self, key: Key[Array, ""], condition: Float[Array, " m"], n: int, space: StateSpace, /
+    ) -> tuple[State, Float[Array, " n"]]: ...
 
 
 @runtime_checkable
@@ -61,6 +72,23 @@ class BeliefEmbeddingModel(BeliefModel):
 
     def sample(self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace) -> State:
         return self.decoder.sample(key, self._condition(embedding, space), n, space)
+
+    def draw(
+        self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace
+    ) -> tuple[State, Float[Array, " n"]]:
+        if isinstance(self.decoder, EvenDecoder):
+            return self.decoder.draw(key, self._condition(embedding, space), n, space)
+        return super().draw(key, embedding, n, space)
+
+    def features(self, states: State, space: StateSpace) -> Float[Array, "m n"] | None:
+        self._check_context(space)
+        return self.encoder.features(states, space) if isinstance(self.encoder, MeanEncoder | TableEncoder) else None
+
+    def listed(self, embedding: Embedding, space: StateSpace) -> Float[Array, " states"] | None:
+        if not isinstance(self.decoder, Enumerated):
+            return None
+        assert isinstance(space, Lattice)
+        return self.decoder.log_probs(self._condition(embedding, space), space)
 
     def log_prob(self, embedding: Embedding, states: State, space: StateSpace) -> Float[Array, " n"]:
         return self.decoder.log_prob(self._condition(embedding, space), states, space)
@@ -92,7 +120,7 @@ class BeliefEmbeddingModel(BeliefModel):
 def check_sizes(config: Any) -> None:
     """Raise unless every size of a config makes sense."""
     for name, value in vars(config).items():
-        least = 0 if name.endswith(("depth", "context", "importance_samples")) else 1
+        least = 0 if name.endswith(("depth", "context", "importance_samples", "symbols")) else 1
         if type(value) is int and value < least:
             raise InputError(f"{name} must be at least {least}; got {value}.")
 
@@ -239,11 +267,11 @@ def space_config(space: StateSpace) -> BoxConfig | LatticeConfig | TokensConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Any encoder with any decoder that fits the space."""
+    """Any encoder, or a recurrent network in its place, with any decoder that fits the space."""
 
     space: BoxConfig | LatticeConfig | TokensConfig
     decoder: AnyDecoder | DecoderConfig
-    encoder: AnyEncoder = field(default_factory=MeanConfig)
+    encoder: AnyEncoder | RecurrentConfig = field(default_factory=MeanConfig)
     embedding: int = 32
     """Embedding size m."""
     context: int = 0
@@ -261,5 +289,7 @@ class ModelConfig:
         return BeliefEmbeddingModel(space=space, encoder=encoder, decoder=decoder, context=self.context)
 
 
-MODELS: dict[str, type] = {kind.__name__: kind for kind in (FlowConfig, EnumeratedConfig, ModelConfig)}
+MODELS: dict[str, type] = {
+    kind.__name__: kind for kind in (FlowConfig, EnumeratedConfig, ModelConfig, LatticeKernelConfig, BoxKernelConfig)
+}
 """The configs that a checkpoint may name."""

@@ -28,7 +28,7 @@ from jaxtyping import Array, Float, Int, Key
 from nbf import prng
 from nbf.contracts import Embedding, InputError, StateSpace
 from nbf.models.coupling import Coupling
-from nbf.models.flow import BASES, check_choice, check_coupling, log_logistic, logit, unit_log_density
+from nbf.models.flow import BASES, QUANTILES, check_choice, check_coupling, log_logistic, logit, unit_log_density
 from nbf.models.networks import Perceptron, columns
 from nbf.models.transforms import Affine, Transform, bounded, transform_of, unstacked
 from nbf.spaces import Lattice, Tokens
@@ -99,7 +99,16 @@ class DequantizedFlow(eqx.Module):
             self.noise = eqx.tree_at(lambda net: net.weights[0], network, state)
 
     def sample(self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace) -> Int[Array, "n d"]:
-        base = BASES[self.base][0](key, (self.space.dimension, n))
+        return self._cells(BASES[self.base][0](key, (self.space.dimension, n)), embedding)
+
+    def draw(
+        self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace
+    ) -> tuple[Int[Array, "n d"], Float[Array, " n"]]:
+        """Cells of an even set of base points: see `BeliefModel.draw`."""
+        return self._cells(QUANTILES[self.base](prng.evenly(key, n, self.space.dimension)), embedding), jnp.zeros(n)
+
+    def _cells(self, base: Float[Array, "d n"], embedding: Embedding) -> Int[Array, "n d"]:
+        """The cells that base points are moved to."""
         logits = self.flow.forward(base, self.flow.condition(embedding)[..., None]).T
         shape = jnp.asarray(self.space.shape)
         cells = jnp.floor(jax.nn.sigmoid(logits) * shape).astype(jnp.int32)

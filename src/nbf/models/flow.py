@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from nbf import prng
 from nbf.contracts import InputError, StateSpace
 from nbf.models.coupling import Coupling
 from nbf.models.networks import ACTIVATIONS, columns
@@ -53,6 +54,11 @@ BASES: dict[str, tuple[Draw, LogDensity]] = {
     "normal": (jax.random.normal, log_normal),
 }
 """How to draw from a base and its log density, both in the coordinates that a flow acts on."""
+QUANTILES: dict[str, Callable[[Float[Array, "d *n"]], Float[Array, "d *n"]]] = {
+    "uniform": logit,
+    "normal": jax.scipy.special.ndtri,
+}
+"""From uniform numbers to draws of a base."""
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
@@ -117,7 +123,16 @@ class CouplingFlow(eqx.Module):
     ) -> Float[Array, "n d"]:
         """n states. A bounded box clips those of a normal base, which makes atoms at its edges; `log_prob`
         is the density before clipping, and has the mass that was clipped outside of the box."""
-        z = BASES[self.base][0](key, (self.space.dimension, n))
+        return self._states(BASES[self.base][0](key, (self.space.dimension, n)), condition)
+
+    def draw(
+        self, key: Key[Array, ""], condition: Float[Array, " m"], n: int, space: StateSpace
+    ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
+        """States of an even set of base points: see `BeliefModel.draw`."""
+        return self._states(QUANTILES[self.base](prng.evenly(key, n, self.space.dimension)), condition), jnp.zeros(n)
+
+    def _states(self, z: Float[Array, "d n"], condition: Float[Array, " m"]) -> Float[Array, "n d"]:
+        """The states that base points are moved to."""
         moved = self.flow.forward(z, self.flow.condition(condition)[..., None])
         numbers = moved if self.base == "normal" else jnp.tanh(moved / 2.0)  # 2 sigmoid - 1
         return jax.vmap(self.space.decode, in_axes=1)(numbers)

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
 from nbf.contracts import InputError, StateSpace
@@ -73,11 +73,28 @@ class GaussianMixture(eqx.Module):
     def sample(
         self, key: Key[Array, ""], condition: Float[Array, " m"], n: int, space: StateSpace
     ) -> Float[Array, "n d"]:
-        space = self._fitting(space)
         component_key, noise_key = jax.random.split(key)
         log_weights, means, factors = self.parameters(condition)
         chosen = prng.categoricals(component_key, jnp.exp(log_weights), n)
-        noise = jax.random.normal(noise_key, (n, self.dimension))
+        return self._states(chosen, jax.random.normal(noise_key, (n, self.dimension)), means, factors, space)
+
+    def draw(
+        self, key: Key[Array, ""], condition: Float[Array, " m"], n: int, space: StateSpace
+    ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
+        """States of an even set of numbers, the first of which choose the components: see `BeliefModel.draw`."""
+        log_weights, means, factors = self.parameters(condition)
+        numbers = prng.evenly(key, n, 1 + self.dimension)
+        chosen = jnp.searchsorted(jnp.cumsum(jnp.exp(log_weights)), numbers[0], method="compare_all")
+        noise = jax.scipy.special.ndtri(numbers[1:]).T
+        chosen = jnp.minimum(chosen, self.components - 1)
+        return self._states(chosen, noise, means, factors, space), jnp.zeros(n)
+
+    def _states(
+        self, chosen: Int[Array, " n"], noise: Float[Array, "n d"], means: Float[Array, "k d"],
+        factors: Float[Array, "k d d"], space: StateSpace,
+    ) -> Float[Array, "n d"]:  # fmt: skip
+        """μ + L z of the chosen components."""
+        space = self._fitting(space)
         # A sum of products, not a batched product, which a CPU does one small matrix at a time.
         encoded = means[chosen] + jnp.sum(factors[chosen] * noise[:, None, :], axis=-1)
         return jax.vmap(space.decode)(encoded)

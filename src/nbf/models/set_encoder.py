@@ -96,6 +96,11 @@ class TableEncoder(eqx.Module):
     def __call__(self, states: Int[Array, "n d"], log_weights: Float[Array, " n"], space: StateSpace) -> Embedding:
         return self.table @ (mean_weights(log_weights) @ one_hot_cells(states, space).astype(self.table.dtype))
 
+    def features(self, states: Int[Array, "n d"], space: StateSpace) -> Float[Array, "m n"]:
+        """φ of each state, as columns."""
+        assert isinstance(space, Lattice)
+        return self.table[:, jax.vmap(space.index)(states)]
+
     def prepared(self, space: StateSpace) -> TableEncoder:
         return self
 

@@ -27,6 +27,12 @@ class TabularModel(BeliefModel):
     def log_prob(self, embedding: Embedding, states: State, space: StateSpace) -> Float[Array, " n"]:
         return jnp.log(embedding[jax.vmap(self.space.index)(states)])
 
+    def features(self, states: State, space: StateSpace) -> Float[Array, "m n"]:
+        return jax.nn.one_hot(jax.vmap(self.space.index)(states), self.space.size, axis=0)
+
+    def listed(self, embedding: Embedding, space: StateSpace) -> Float[Array, " states"]:
+        return jnp.log(embedding)
+
     def objective(
         self, key: Key[Array, ""], embeddings: Float[Array, "b m"], states: State, space: StateSpace
     ) -> Float[Array, "b n"]:

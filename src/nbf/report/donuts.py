@@ -20,6 +20,12 @@ COLUMNS = {
     "us_sample_16": ("16 samples (µs)", 0), "us_density_64": ("64 densities (µs)", 0),
 }  # fmt: skip
 """Metrics in the order of the table's columns, with their heads and digits."""
+CAPTIONS = {
+    "donuts": "Each decoder on donuts that it has not seen, of which 64 samples are embedded: negative log-likelihood "
+    "and how far it lies above the true entropy, energy distance, the error of its coverage, and its costs.",
+    "donuts.png": "Samples of unseen donuts over their true densities.",
+    "donuts-densities.png": "What each decoder makes of 64 points of an unseen donut; the truth in the first row.",
+}
 ORDER = ("flow", "flow-paper", "nlsq", "spline", "mixture", "cfm-independent", "cfm-ot")
 
 Picture = Mapping[str, np.ndarray]
@@ -42,7 +48,7 @@ def page(folder: Path) -> Page:
     if pictures:
         figures["donuts.png"] = functools.partial(examples_figure, next(iter(pictures.values())))
         figures["donuts-densities.png"] = functools.partial(densities_figure, pictures)
-    return Page({"donuts": layout(lines)}, figures)
+    return Page({"donuts": layout(lines)}, figures, "Donuts", CAPTIONS)
 
 
 def examples_figure(picture: Picture) -> Figure:

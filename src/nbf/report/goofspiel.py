@@ -16,11 +16,27 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from nbf.evaluation.records import Record, read_records
+from nbf.report.claims import Claim, beside
 from nbf.report.plots import divergence_figure
 from nbf.report.tables import Page, markdown_table
 
-DRAWN = {("pf", 64), ("pf", 512), ("nbf", 64), ("approx", 0), ("emp", 64)}
+DRAWN = {("pf", 64), ("pf", 512), ("nbf", 64), ("approx", 0), ("emp", 64), ("recurrent", 0)}
 """Filters, with their particles, that the figure has room for; all, where none of them is recorded."""
+
+CAPTIONS = {
+    "goofspiel": "Mean divergence over the rounds of a game; test policies drawn at random, as in the paper.",
+    "goofspiel-run": "The same, against test policies from a run of self-play that no training has seen.",
+    "goofspiel-legality": "How many of a model's draws are sequences of bids that the rules allow.",
+    "goofspiel.png": "Divergence from the exact posterior by round, one panel for each number of cards.",
+    "goofspiel-run.png": "The same by round, against test policies from a run of self-play of their own.",
+}
+CLAIMS = (
+    Claim(
+        "NBF outperforms the particle filters with an order of magnitude fewer particles (64 against 512) in all four "
+        "sizes.",
+        (("nbf", "faithful", 64), ("pf", "", 64), ("pf", "", 512)), tuple(f"k={cards}" for cards in (4, 5, 6, 7)),
+    ),
+)  # fmt: skip
 
 
 def page(folder: Path) -> Page:
@@ -37,7 +53,7 @@ def page(folder: Path) -> Page:
     if any(record.metric == "legality" for record in records):
         panels = sorted({record.config for record in records if record.metric == "legality"})
         tables["goofspiel-legality"] = markdown_table(records, configs=panels, metric="legality")
-    return Page(tables, figures)
+    return Page(tables, figures, "Goofspiel", CAPTIONS, beside(CLAIMS, records))
 
 
 def figure(records: Sequence[Record], panels: Sequence[str]) -> Figure:

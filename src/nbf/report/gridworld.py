@@ -14,11 +14,34 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nbf.evaluation.records import Record, read_records
+from nbf.report.claims import Claim, beside
 from nbf.report.plots import PANELS, divergence_figure
 from nbf.report.tables import Page, config_order, markdown_table
 
 PAPER = (*PANELS["fixed"], *PANELS["random"])
 """The paper's eight configurations."""
+CAPTIONS = {
+    "gridworld": "Mean divergence over 20 steps on the paper's eight configurations, with the paper's model.",
+    "gridworld-fixed": "The same on fixed grids: one grid and policy for a training seed.",
+    "gridworld-random": "The same on random grids: a new grid and goal in every episode.",
+    "gridworld-extra": "Beyond the paper: other models, and policies that are less predictable (diffuse).",
+    "gridworld-fixed.png": "Divergence from the exact posterior by step, on fixed grids; shaded: one standard error.",
+    "gridworld-random.png": "Divergence from the exact posterior by step, on random grids; shaded: one standard error.",
+    "gridworld-extra.png": "Divergence from the exact posterior by step: other models, other policies.",
+}
+APPROX, NBF16, NBF32 = ("approx", "faithful", 0), ("nbf", "faithful", 16), ("nbf", "faithful", 32)
+PF32, PF128, PF512 = ("pf", "", 32), ("pf", "", 128), ("pf", "", 512)
+CLAIMS = (
+    Claim("Fixed grids: the embedding is expressive enough to model the beliefs.", (APPROX,), PANELS["fixed"]),
+    Claim("Fixed grids: NBF stays low, comparable to the belief model over many steps, with few particles.",
+          (APPROX, NBF16, NBF32), PANELS["fixed"]),
+    Claim("Fixed grids: even with orders of magnitude more particles the particle filters struggle to be comparable.",
+          (NBF32, PF128, PF512), PANELS["fixed"]),
+    Claim("Random grids: the recurrent filter, which cannot be told grid and policy, degrades.",
+          (("recurrent", "", 0),), PAPER),
+    Claim("Random grids: NBF performs best overall, with relatively few particles.",
+          (NBF16, NBF32, PF32, PF128, PF512), PANELS["random"]),
+)  # fmt: skip
 
 
 def selections(records: Iterable[Record]) -> dict[str, tuple[list[str], list[Record]]]:
@@ -38,10 +61,12 @@ def selections(records: Iterable[Record]) -> dict[str, tuple[list[str], list[Rec
 
 def page(folder: Path) -> Page:
     """The tables and figures of the records in a folder."""
-    chosen = selections(read_records(folder))
+    records = read_records(folder)
+    chosen = selections(records)
     figures = {}
     for name, (configs, rows) in chosen.items():
         if name != "gridworld":
             panels = PANELS.get(name.removeprefix("gridworld-"), configs)
             figures[f"{name}.png"] = functools.partial(divergence_figure, rows, panels)
-    return Page({name: markdown_table(rows, configs=configs) for name, (configs, rows) in chosen.items()}, figures)
+    tables = {name: markdown_table(rows, configs=configs) for name, (configs, rows) in chosen.items()}
+    return Page(tables, figures, "Gridworld", CAPTIONS, beside(CLAIMS, records))

@@ -79,7 +79,7 @@ def divergence_figure(
     figure = Figure(figsize=((0.8 if wide else 2.9) + 2.8 * len(panels), 3.5), layout="constrained")
     axes = list(figure.subplots(1, len(panels), sharey=True, squeeze=False)[0])
     for axis, config in zip(axes, panels, strict=True):
-        axis.set_title(config, fontsize=10.5, color=INK)
+        axis.set_title(_plain(config), fontsize=10.5, color=INK)
         _draw_lines(axis, [entry for entry in found if entry.config == config], looks)
     _frame_panels(axes, metric, logarithmic)
     _line_key(figure, looks, wide)
@@ -107,13 +107,18 @@ def _looks(rows: Iterable[Row]) -> dict[Row, dict[str, Any]]:
     return looks
 
 
+def _plain(text: str) -> str:
+    """Text that is not taken for a formula."""
+    return text.replace("$", r"\$")
+
+
 def _tint(colour: str, whiteness: float) -> tuple[float, ...]:
     return tuple(part + (1 - part) * whiteness for part in to_rgb(colour))
 
 
 def _line_key(figure: Figure, looks: Mapping[Row, dict[str, Any]], wide: bool) -> None:
     """The legend: above many panels, in columns that keep a filter's lines together; beside few."""
-    handles = [(row[0], Line2D([], [], label=label(*row), **look)) for row, look in looks.items()]
+    handles = [(row[0], Line2D([], [], label=_plain(label(*row)), **look)) for row, look in looks.items()]
     style: dict[str, Any] = {"frameon": False, "fontsize": 9, "handlelength": 3.2, "labelcolor": INK}
     if not wide:
         figure.legend(handles=[handle for _, handle in handles], loc="outside right upper", **style)
@@ -298,12 +303,17 @@ def _key(figure: Figure, misread: bool) -> None:
 # --- files ---------------------------------------------------------------------------------------
 
 
-def write_figure(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 160) -> None:
-    """A figure as PNG. The file appears whole or not at all."""
+def png(figure: Figure, *, dpi: int = 160) -> bytes:
+    """A figure as PNG."""
     FigureCanvasAgg(figure)
     with io.BytesIO() as buffer:
         figure.savefig(buffer, format="png", dpi=dpi, facecolor="white", metadata={"Software": None})
-        write_atomically(path, buffer.getvalue())
+        return buffer.getvalue()
+
+
+def write_figure(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 160) -> None:
+    """A figure as a PNG file, which appears whole or not at all."""
+    write_atomically(path, png(figure, dpi=dpi))
 
 
 def write_animation(episode: Episode, path: str | os.PathLike[str], *, milliseconds: int = 700, dpi: int = 90) -> None:

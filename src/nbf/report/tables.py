@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +27,8 @@ FILTERS = {
     "kalman": "Kalman",
     "ekf": "EKF",
     "ukf": "UKF",
+    "ckf": "CKF",
+    "enkf": "EnKF",
     "emp": "Exact samples",
     "pf-kde": "PF + KDE",
     "pf": "PF",
@@ -47,6 +49,12 @@ class Page:
     """Markdown, by the name that a marker asks for."""
     figures: dict[str, Callable[[], Any]]
     """What draws each figure, by the name of its file."""
+    title: str = ""
+    """Of the section in `nbf.report.html`; the experiment's name, where none is given."""
+    captions: Mapping[str, str] = field(default_factory=dict)
+    """What each table and figure shows, under the same names: its caption, and the figure's text for who cannot see."""
+    claims: Sequence[tuple[str, str]] = ()
+    """What the paper says, and beside it what was recorded."""
 
 
 def label(filter: str, arm: str = "", particles: int = 0) -> str:

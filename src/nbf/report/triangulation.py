@@ -13,6 +13,7 @@ from matplotlib.patches import Circle
 
 from nbf.evaluation.pictures import read_picture
 from nbf.evaluation.records import ALL, Record, Summary, read_records, summary
+from nbf.report.claims import Claim, beside
 from nbf.report.plots import AGENT, BELIEF, FAINT, INK, divergence_figure
 from nbf.report.tables import MISSING, Page, Row, cell, label, layout, row_of, row_order
 
@@ -21,6 +22,19 @@ PAPER = {
     ("pf", "", 256): (0.513, 0.001), ("nbf", "faithful", 16): (0.459, 0.002), ("nbf", "faithful", 32): (0.459, 0.002),
 }  # fmt: skip
 """The paper's table, mean and error, by filter, arm and particles."""
+CAPTIONS = {
+    "triangulation": "Mean divergence over 10 steps: the paper's numbers and ours to its reference, a particle filter "
+    "of 1024; ours to the truth, a point-mass filter; and how far from the origin an agent stops that acts by it.",
+    "triangulation.png": "Divergence from the truth by step; shaded: one standard error.",
+    "triangulation-distance.png": "How far from the origin the agent stops, with each filter.",
+    "triangulation-episode.png": "One episode as the truth, a particle filter and NBF see it; circles: a scan.",
+}
+CLAIMS = (
+    Claim(
+        "NBF with only 16 particles performs substantially better than the particle filters (to PF(1024)).",
+        tuple(PAPER), ("triangulation",), "js_pf1024",
+    ),
+)  # fmt: skip
 METRICS = {"js_pf1024": 3, "js": 3, "distance": 2}
 """Our columns, with their digits."""
 SHOWN = (0, 2, 4, 6, 9)
@@ -43,7 +57,7 @@ def page(folder: Path) -> Page:
         names = ("truth", "nbf", "particles", "weights", "positions", "readings", "scanning", "beacons", "active")
         episode = read_picture(folder / "episode.npz", names, "nbf reproduce triangulation")
         figures["triangulation-episode.png"] = functools.partial(episode_figure, episode)
-    return Page(tables, figures)
+    return Page(tables, figures, "Triangulation", CAPTIONS, beside(CLAIMS, records))
 
 
 def table(records: list[Record]) -> str:

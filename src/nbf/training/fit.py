@@ -164,7 +164,11 @@ def batch_loss(
     return -jnp.mean(prepared.objective(key, embeddings, scored, space))
 
 
-def training_chunk(source: BeliefSource, static: PyTree, config: FitConfig) -> Callable:
+Loss = Callable[[Any, Key[Array, ""], PyTree, PyTree], Float[Array, ""]]
+"""(model, key, what a batch of draws of the source gives) -> what is minimised."""
+
+
+def training_chunk(source: BeliefSource, static: PyTree, config: FitConfig, loss: Loss | None = None) -> Callable:
     """`CHUNK` steps as one compiled function of (parameters, optimizer state, key, first step)."""
     optimizer = optimizer_of(config)
     large, small = large_arrays(source)
@@ -173,7 +177,10 @@ def training_chunk(source: BeliefSource, static: PyTree, config: FitConfig) -> C
         return jax.vmap(lambda key: source.sample(key, config.samples))(jax.random.split(key, config.batch))
 
     def loss_of(parameters: PyTree, key: Key[Array, ""], states: State, space: StateSpace) -> Float[Array, ""]:
-        return batch_loss(eqx.combine(parameters, static), key, states, space, random_sets=config.random_sets)
+        model = eqx.combine(parameters, static)
+        if loss is not None:
+            return loss(model, key, states, space)
+        return batch_loss(model, key, states, space, random_sets=config.random_sets)
 
     def step(carry: tuple[PyTree, PyTree], inputs: tuple) -> tuple[tuple[PyTree, PyTree], Float[Array, ""]]:
         parameters, state = carry
@@ -203,14 +210,18 @@ def fit(
     title: str = "training",
     purpose: str = "",
     held_out: BeliefSource | None = None,
+    loss: Loss | None = None,
 ) -> Fitted:
     """Train a model on a source of beliefs.
 
     `resume` names a file for the run in progress: it is written every half minute and when the run
     is interrupted (Ctrl-C or a termination signal), and a run that finds it goes on from there. A file
     of another `purpose`, which says what is trained on what, is refused. The beliefs of an early stop come from
-    `held_out`: where the source is a pool, its own would be beliefs that were trained on.
+    `held_out`: where the source is a pool, its own would be beliefs that were trained on. `loss` is for a model that
+    is not trained by embedding one half of a belief's samples and scoring the other; such a run is not stopped early.
     """
+    if loss is not None and (config.patience or config.random_sets):
+        raise InputError("patience and random_sets belong to the loss of belief models; leave them out with a `loss`.")
     parameters, static = eqx.partition(model, eqx.is_inexact_array)
     parameters = jax.tree.map(jnp.copy, parameters)  # the compiled loop consumes its inputs; the model given stays
     identity = _identity(config, key, purpose)
@@ -223,13 +234,13 @@ def fit(
         run.load(path, config, identity)
     elif path is not None:
         run.save(path, config, identity)  # an unwritable folder is an error now, not in half an hour
-    chunk = training_chunk(source, static, config)
+    chunk = training_chunk(source, static, config, *(() if loss is None else (loss,)))
     look = held_out_loss(source if held_out is None else held_out, static, config, key)
     with Progress(title, config.steps, run.done * CHUNK, enabled=progress) as bar, _stop_requested() as stopped:
         saved = last = time.monotonic()
         while run.done < chunks and not stopped.is_set() and not run.stalled(config.patience):
-            run.parameters, run.state, loss = chunk(run.parameters, run.state, key, jnp.asarray(run.done * CHUNK))
-            run.losses.append(_finite(loss, (run.done + 1) * CHUNK, config))
+            run.parameters, run.state, mean = chunk(run.parameters, run.state, key, jnp.asarray(run.done * CHUNK))
+            run.losses.append(_finite(mean, (run.done + 1) * CHUNK, config))
             now = time.monotonic()
             run.seconds, last = run.seconds + now - last, now
             if config.patience and run.done * CHUNK % CHECK_EVERY == 0:

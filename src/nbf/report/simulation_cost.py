@@ -1,0 +1,183 @@
+"""What times and divergences are made into: from which cost of a simulator's call on a neural filter is the better use
+of time than any particle filter.
+
+Times are the records of `simulation-cost`, divergences those of the experiments beside it. A particle filter that has
+the neural filter's divergence needs n* particles, between two that were recorded (both logarithms interpolated). It
+takes more time than the neural filter from the cost c on at which
+
+    time_NBF + calls_NBF · c = time_PF(n*) + calls_PF(n*) · c.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from nbf.evaluation.records import ALL, Record, RecordError, read_records, summary
+from nbf.report.plots import FAINT, INK
+from nbf.report.tables import FILTERS, MISSING, Page, Row, label, layout, row_of, row_order
+
+RIVALS = ("pf", "pf-kde")
+COSTS = (0.0, 10.0, 1000.0)
+"""Of a call, in µs: the columns of the figure."""
+COLOURS = {"pf": "#0072B2", "pf-kde": "#56B4E9"}
+NEURAL = ("#D55E00", "#E69F00", "#CC79A7", "#009E73", "#8C6D1F", "#6A51A3")
+"""One for each arm."""
+
+
+def experiment_of(config: str) -> str:
+    """The experiment that records a configuration."""
+    return "triangulation" if config == "triangulation" else "goofspiel" if config.startswith("k=") else "gridworld"
+
+
+def name_of(config: str) -> str:
+    """A configuration with its experiment."""
+    experiment = experiment_of(config).capitalize()
+    return experiment if config == "triangulation" else f"{experiment} {config}"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A filter: how far from the truth, and at what price."""
+
+    row: Row
+    js: float
+    se: float
+    microseconds: float
+    """Of an update, if calls cost nothing more."""
+    calls: int
+
+    def time(self, cost: float) -> float:
+        """µs of an update, if a call costs that many µs more."""
+        return self.microseconds + self.calls * cost
+
+
+def page(folder: Path) -> Page:
+    """The tables and the figure of the records in a folder and in those beside it."""
+    records = read_records(folder)
+    found = points(records, folder.parent)
+    captions = {
+        "simulation-cost": "From which cost of a simulator's call on a neural filter is closer to the truth than any "
+        "particle filter that takes as much time.",
+        "simulation-cost-check": "Time of an update with a simulator that really is slow, and time without it plus "
+        "calls times cost.",
+        "simulation-cost.png": "Divergence against time of an update, for three costs of a call of the simulator: the "
+        "more a call costs, the further particle filters with many particles move to the right.",
+    }
+    return Page(
+        {"simulation-cost": table(found), "simulation-cost-check": check_table(records)},
+        {"simulation-cost.png": functools.partial(figure, found)},
+        title="The cost of simulation",
+        captions=captions,
+    )
+
+
+def points(records: Sequence[Record], results: Path) -> dict[str, list[Point]]:
+    """By configuration the filters that have both a time and a divergence."""
+    times = {(entry.config, row_of(entry)): entry for entry in summary(records) if entry.metric == "us_per_update"}
+    found: dict[str, list[Point]] = {}
+    for config in sorted({config for config, _ in times}):
+        for entry in summary(read_records(results / experiment_of(config))):
+            time = times.get((config, row_of(entry)))
+            if (entry.config, entry.metric, entry.step) == (config, "js", ALL) and time is not None:
+                point = Point(row_of(entry), entry.value, entry.se or 0.0, time.value, entry.calls)
+                found.setdefault(config, []).append(point)
+    if not found:
+        raise RecordError(
+            f"No filter has both a time and a divergence in {results}: record the experiments that are timed and then "
+            "`nbf reproduce simulation-cost`."
+        )
+    return {config: sorted(each, key=lambda point: row_order(point.row)) for config, each in found.items()}
+
+
+def break_even(own: Point, rivals: Sequence[Point]) -> str:
+    """The cost of a call from which on a filter beats all rivals of one kind at equal time, as a table says it.
+
+    Where its divergence is outside of the rivals', only a bound can be told, by the nearest of them.
+    """
+    if not rivals:
+        return MISSING
+    ordered = sorted(rivals, key=lambda point: point.calls)
+    calls = np.array([point.calls for point in ordered], float)
+    spent = np.array([point.microseconds for point in ordered])
+    js = np.minimum.accumulate([max(point.js, np.finfo(float).tiny) for point in ordered])
+    level = max(own.js, np.finfo(float).tiny)
+    sign = "≤ " if level < js[-1] else "≥ " if level > js[0] else ""
+    # Ascending for `interp`, which keeps to the ends beyond them; among equal ones the fewest calls count.
+    needed = float(np.exp(np.interp(np.log(level), np.log(js[::-1]), np.log(calls[::-1]))))
+    if needed <= own.calls:
+        return "never"
+    cost = (own.microseconds - float(np.interp(needed, calls, spent))) / (needed - own.calls)
+    if cost <= 0.0:
+        return "0" if sign != "≥ " else "≥ 0"
+    return f"{sign}{cost:.3g} µs"
+
+
+def table(found: Mapping[str, Sequence[Point]]) -> str:
+    """One line for each neural filter of each configuration."""
+    heads = ["Configuration", "Filter", "JS", "µs without cost", "calls"]
+    lines = [[*heads, *(f"better than any {FILTERS[rival]} from" for rival in RIVALS)]]
+    for config, each in found.items():
+        for point in each:
+            if point.row[0] == "nbf":
+                rivals = [[other for other in each if other.row[0] == rival] for rival in RIVALS]
+                numbers = [f"{point.js:.3f} ± {point.se:.3f}", f"{point.microseconds:.0f}", f"{point.calls}"]
+                ends = [break_even(point, some) for some in rivals]
+                lines.append([name_of(config), label(*point.row), *numbers, *ends])
+    return layout(lines)
+
+
+def check_table(records: Sequence[Record]) -> str:
+    """What a really slow simulator takes, and what is foretold."""
+    lines = [["Configuration", "Filter", "µs a call", "µs an update, measured", "foretold", "ratio"]]
+    entries = {(entry.config, row_of(entry), entry.metric): entry for entry in summary(records)}
+    for (config, row, metric), entry in sorted(entries.items(), key=lambda item: (item[0][0], row_order(item[0][1]))):
+        plain = entries.get((config, row, "us_per_update"))
+        if metric == "us_per_update" or plain is None:
+            continue
+        cost = float(metric.removeprefix("us_per_update_").removesuffix("us"))
+        foretold = plain.value + entry.calls * cost
+        numbers = f"{cost:.0f}", f"{entry.value:.0f}", f"{foretold:.0f}", f"{entry.value / foretold:.3f}"
+        lines.append([name_of(config), label(*row), *numbers])
+    return layout(lines)
+
+
+def figure(found: Mapping[str, Sequence[Point]]) -> Figure:
+    """Divergence against time: a row for each configuration, a column for each cost."""
+    drawn = Figure(figsize=(3.0 * len(COSTS) + 1.6, 2.5 * len(found) + 0.4), layout="constrained")
+    axes = drawn.subplots(len(found), len(COSTS), squeeze=False, sharey="row")
+    arms = sorted({point.row[1] for each in found.values() for point in each if point.row[0] == "nbf"})
+    arms.sort(key=lambda arm: row_order(("nbf", arm, 0)))
+    colours = {("nbf", arm): NEURAL[place % len(NEURAL)] for place, arm in enumerate(arms)}
+    colours |= {(rival, ""): COLOURS[rival] for rival in RIVALS}
+    handles = {}
+    for line, (config, each) in zip(axes, found.items(), strict=True):
+        for axis, cost in zip(line, COSTS, strict=True):
+            for family, colour in colours.items():
+                mine = sorted((p for p in each if p.row[:2] == family), key=lambda point: point.calls)
+                if mine:
+                    times, values = [p.time(cost) for p in mine], [p.js for p in mine]
+                    (handles[label(*family)],) = axis.plot(times, values, "o-", color=colour, markersize=3.5)
+            axis.set(xscale="log")
+            axis.grid(color="#e4e4e4", linewidth=0.7)
+            axis.spines[["top", "right"]].set_visible(False)
+            axis.tick_params(labelsize=8, color=FAINT)
+        line[0].set_ylabel(f"{name_of(config)}\nJS (nats)", fontsize=9, color=INK)
+        line[0].set_ylim(bottom=0)
+    for axis, cost in zip(axes[0], COSTS, strict=True):
+        axis.set_title(_cost(cost), fontsize=10, color=INK)
+    for axis in axes[-1]:
+        axis.set_xlabel("µs of an update", fontsize=9, color=INK)
+    drawn.legend(handles.values(), handles, loc="outside right upper", frameon=False, fontsize=8.5, labelcolor=INK)
+    return drawn
+
+
+def _cost(microseconds: float) -> str:
+    if microseconds == 0.0:
+        return "a call costs nothing more"
+    return f"{microseconds / 1000:g} ms a call" if microseconds >= 1000 else f"{microseconds:g} µs a call"

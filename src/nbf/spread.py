@@ -1,0 +1,82 @@
+"""Few weighted points that stand for many, with as little chance as can be.
+
+    E[Σ_j v_j δ(i_j)] = Σ_i w_i δ(i)
+
+`optimal` is the resampling of Fearnhead and Clifford (2003) for discrete states: no index is drawn twice, each one
+heavier than a threshold c keeps its weight for certain, and of the others each is kept with probability w / c, as
+evenly as can be, with weight c. Among all unbiased ways to leave n points it has the least squared error. `split`
+shares out what weights are left unused: heavy points are simulated more often.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
+
+ROUNDING = 1.0 - 1e-6
+"""Weights this near to the threshold count as heavier: chance must not lose what is kept for certain."""
+
+
+def threshold(weights: Float[Array, " k"], count: int) -> Float[Array, ""]:
+    """The c for which Σ min(w / c, 1) = count; 0 where no more than so many have weight."""
+    if count >= weights.shape[0]:
+        return jnp.zeros(())
+    heaviest = -jnp.sort(-weights)
+    rest = jnp.cumsum(heaviest[::-1])[::-1][:count]
+    kept = jnp.arange(count)
+    found = rest / (count - kept)
+    below = heaviest[:count] <= found
+    some = jnp.any(below) & (jnp.sum(weights > 0) > count)
+    return jnp.where(some, found[jnp.argmax(below)], 0.0)
+
+
+def optimal(
+    key: Key[Array, ""], log_weights: Float[Array, " k"], count: int
+) -> tuple[Int[Array, " count"], Float[Array, " count"]]:
+    """At most `count` different indices and their log weights, which are normalised; -inf where none is needed."""
+    weights = _normalized(log_weights)
+    level = threshold(weights, count)
+    certain = (weights > 0) & (weights >= level * ROUNDING)
+    lighter = jnp.where(certain, 0.0, weights)
+    drawn = _evenly(key, lighter / jnp.where(level > 0, level, 1.0)) > 0
+    chosen = certain | (drawn & (level > 0))
+    indices = _places(chosen, count)
+    kept = jnp.where(certain, weights, level)[indices]
+    used = jnp.arange(count) < jnp.sum(chosen)
+    return indices, jnp.log(_normalized(jnp.where(used, jnp.log(kept), -jnp.inf)))
+
+
+def split(key: Key[Array, ""], log_weights: Float[Array, " n"]) -> tuple[Int[Array, " n"], Float[Array, " n"]]:
+    """Indices in which the places of entries without weight are given to copies of the others, in proportion to
+    their weights; copies of one entry share its weight. The log weights are normalised."""
+    n = log_weights.shape[0]
+    weights = _normalized(log_weights)
+    some = weights > 0
+    spare = n - jnp.sum(some)
+    copies = some + _evenly(key, weights * spare)
+    ends = jnp.cumsum(copies)
+    indices = jnp.minimum(jnp.searchsorted(ends, jnp.arange(n), side="right", method="compare_all"), n - 1)
+    shared = log_weights[indices] - jnp.log(jnp.maximum(copies[indices], 1).astype(jnp.float32))
+    # Rounding may leave a place too many; a heavy entry then has one copy more, which counts for nothing.
+    return indices, jnp.log(_normalized(jnp.where(jnp.arange(n) < ends[-1], shared, -jnp.inf)))
+
+
+def _normalized(log_weights: Float[Array, " k"]) -> Float[Array, " k"]:
+    """Weights that sum to one; all zero if none has any. NaN and +inf count as none."""
+    usable = jnp.where(log_weights < jnp.inf, log_weights, -jnp.inf)
+    weights = jnp.exp(usable - jnp.maximum(jnp.max(usable), jnp.finfo(usable.dtype).min))
+    return weights / jnp.maximum(jnp.sum(weights), 1.0)
+
+
+def _evenly(key: Key[Array, ""], expected: Float[Array, " k"]) -> Int[Array, " k"]:
+    """Whole numbers with these means, each the one below or the one above, by a single random offset."""
+    marks = jnp.floor(jnp.cumsum(expected) + jax.random.uniform(key)).astype(jnp.int32)
+    return jnp.diff(marks, prepend=0)
+
+
+def _places(chosen: Bool[Array, " k"], count: int) -> Int[Array, " count"]:
+    """The indices of what is chosen, in their order; 0 where there are too few."""
+    rank = jnp.cumsum(chosen) - 1
+    slots = jnp.where(chosen, rank, count)
+    return jnp.zeros(count, jnp.int32).at[slots].set(jnp.arange(chosen.shape[0], dtype=jnp.int32), mode="drop")

@@ -1,0 +1,238 @@
+"""Time of an update with a simulator that costs: the slow simulator, what is timed, and where curves cross."""
+
+from __future__ import annotations
+
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from constructors import small_grid
+from tolerances import FLOAT
+
+from nbf.beliefs.sources import rollout
+from nbf.contracts import InputError
+from nbf.environments.triangulation import TriangulationFamily
+from nbf.evaluation.records import ALL, Record, Run, add, read_records
+from nbf.experiments import simulation_cost
+from nbf.experiments.contenders import Contender
+from nbf.experiments.simulation_cost import (
+    DOMAINS,
+    Domain,
+    SimulationCostJob,
+    Walk,
+    busy,
+    domain_of,
+    medians,
+    recorded,
+    slow,
+)
+from nbf.filters.neural import NeuralBayesianFilter
+from nbf.filters.particle import ParticleFilter
+from nbf.models.tabular import TabularModel
+from nbf.report import simulation_cost as report
+from nbf.report.simulation_cost import Point, break_even
+from nbf.spaces import Lattice
+
+
+class Bar:
+    def __init__(self) -> None:
+        self.done = 0
+
+    def describe(self, text: str) -> None: ...
+    def advance(self, done: int) -> None:
+        self.done += done
+
+
+def neural(n):
+    return NeuralBayesianFilter(TabularModel(Lattice((3, 3))), n)
+
+
+def steps(key):
+    environment, policy = small_grid()
+    _, observations = rollout(key, environment, policy, 2)
+    return [(np.asarray(symbol), environment, policy) for symbol in observations]
+
+
+def contenders(arm):
+    rows = [Contender(neural(4), "nbf", arm, 4, 4)]
+    return rows + ([Contender(ParticleFilter(4), "pf", "", 4, 4)] if arm == "faithful" else [])
+
+
+SMALL = Domain("gridworld", "8-3D-random", "gridworld --config 8-3D-random", contenders, steps)
+
+
+def js(filter, arm, n, value, calls=None):
+    return Record("gridworld", "8-3D-random", filter, arm, n, calls or n, 0, ALL, "js", value, 0.01, 10)
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """What each call of a slow simulator was asked to cost; none of them takes any time here."""
+    made: list[float] = []
+    monkeypatch.setattr(simulation_cost, "busy", made.append)
+    return made
+
+
+@pytest.mark.parametrize("filter", [ParticleFilter(4), neural(4)], ids=["pf", "nbf"])
+def test_every_particle_of_an_update_is_one_call(filter, calls):
+    environment, policy = small_grid()
+    walk = Walk(filter, [(np.asarray(0), slow(environment, 100.0), policy)], jax.random.key(0))
+    for update in range(1, 4):
+        walk()
+        assert calls == [100.0] * (update * filter.num_particles)
+
+
+def test_a_branch_of_the_successors_is_a_call(calls):
+    """4 branches of each of 9 states."""
+    environment, policy = small_grid()
+    listed = slow(environment, 7.0)
+    ends, log_probs = jax.jit(jax.vmap(listed.successors, (0, None)))(listed.states(), policy)
+    jax.block_until_ready(ends)
+    assert calls == [7.0] * (9 * 4)
+    wanted = jax.vmap(environment.successors, (0, None))(environment.states(), policy)
+    np.testing.assert_array_equal(ends, wanted[0])
+    np.testing.assert_array_equal(log_probs, wanted[1])
+
+
+def test_a_call_keeps_the_processor_busy_as_long_as_it_says():
+    begin = time.perf_counter()
+    busy(2000.0)
+    assert time.perf_counter() - begin >= 2e-3
+
+
+def test_a_slow_simulator_simulates_the_same(key, calls):
+    """The same filter on the same observation, with and without: the same particles. An environment that is only
+    simulated can be slow too."""
+    filter = ParticleFilter(4)
+    worlds = (small_grid(), np.int32(1)), (TriangulationFamily().sample(key), np.float32(0))
+    for (environment, policy), seen in worlds:
+        start = filter.init(key, environment)
+        plain, _ = filter.step(key, start, seen, environment, policy)
+        slowly, _ = filter.step(key, start, seen, slow(environment, 100.0), policy)
+        np.testing.assert_array_equal(plain.states, slowly.states)
+        np.testing.assert_allclose(plain.log_weights, slowly.log_weights, **FLOAT)
+    assert calls == [100.0] * 8
+
+
+def test_filters_take_turns_and_compilation_does_not_count():
+    calls: list[str] = []
+
+    def walk(name, times):
+        found = iter(times)
+        return lambda: calls.append(name) or next(found)
+
+    bar = Bar()
+    walks = {"a": walk("a", [1e9] + [1.0] * 20), "b": walk("b", [1e9] + [2.0] * 20)}
+    assert medians(walks, 20, bar) == {"a": 1.0, "b": 2.0}
+    assert calls[:6] == ["a", "b", "a", "a", "b", "b"]
+    assert bar.done == 20
+
+
+@pytest.fixture
+def recordings(tmp_path, monkeypatch):
+    """A folder with divergences of a small domain, under the name of a real one."""
+    monkeypatch.setattr(simulation_cost, "domain_of", lambda config: SMALL)
+    monkeypatch.setattr(simulation_cost, "SLOW", (100,))
+    found = [js("nbf", "faithful", 4, 0.1), js("pf", "", 4, 0.2)]
+    add(tmp_path / "gridworld", found, Run("a", 0, "a test", 0.0, {}))
+    return tmp_path
+
+
+def run(folder, job=None):
+    job = job or SimulationCostJob("8-3D-random", updates=2)
+    return job.run(folder / "simulation-cost", folder, command="a test", bar=Bar())
+
+
+def test_what_has_records_is_timed_once_and_a_new_arm_by_itself(recordings):
+    assert run(recordings)
+    assert not run(recordings)
+    add(recordings / "gridworld", [js("nbf", "default", 4, 0.05)], Run("b", 0, "a test", 0.0, {}))
+    assert run(recordings)
+    assert not run(recordings)
+    found = read_records(recordings / "simulation-cost")
+    rows = {("nbf", "faithful", 4, 4), ("nbf", "default", 4, 4), ("pf", "", 4, 4)}
+    for metric in ("us_per_update", "us_per_update_100us"):
+        assert {(e.filter, e.arm, e.particles, e.calls) for e in found if e.metric == metric} == rows
+    page = report.page(recordings / "simulation-cost")
+    page.figures["simulation-cost.png"]()
+    assert "NBF (4), default" in page.tables["simulation-cost"]
+    assert "PF (4)" in page.tables["simulation-cost-check"]
+
+
+def test_a_filter_that_nobody_makes_is_named(recordings):
+    add(recordings / "gridworld", [js("pf", "", 7, 0.1)], Run("b", 0, "a test", 0.0, {}))
+    with pytest.raises(InputError, match=r"\('pf', '', 7\).*nbf reproduce gridworld --config 8-3D-random"):
+        run(recordings)
+
+
+def test_a_model_that_only_redraws_is_not_timed(recordings, monkeypatch):
+    """Its redraws are no part of what a trained one takes."""
+    monkeypatch.setattr(Walk, "__call__", lambda walk: setattr(walk, "attempts", 5) or 1.0)
+    with pytest.raises(InputError, match=r"\('nbf', 'faithful', 4\).*up to 5 redraws"):
+        run(recordings)
+
+
+def test_missing_divergences_are_asked_for(tmp_path):
+    for config, command in (("8-3D-random", "gridworld"), ("triangulation", "triangulation"), ("k=6", "goofspiel")):
+        with pytest.raises(InputError, match=rf"nbf reproduce {command}.*--config"):
+            recorded(tmp_path, domain_of(config))
+    with pytest.raises(InputError, match="no Gridworld configuration 'chess'"):
+        SimulationCostJob("chess")
+    with pytest.raises(InputError, match="updates must be at least 1; got 0"):
+        SimulationCostJob(updates=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DOMAINS)
+def test_a_domain_has_an_episode_and_every_paper_filter(name, key):
+    domain = domain_of(name)
+    rows = {(row.name, row.particles) for row in domain.contenders("faithful")}
+    assert {filter for filter, _ in rows} >= {"nbf", "pf"}
+    observation, environment, policy = domain.steps(key)[-1]
+    environment.check_observation(observation)
+    filter = ParticleFilter(4)
+    state, info = filter.step(key, filter.init(key, environment), observation, environment, policy)
+    assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves((state.states, info.ess)))
+
+
+# --- where curves cross --------------------------------------------------------------------------
+
+RIVALS = [Point(("pf", "", n), 1.0 / n, 0.0, 100.0 + n, n) for n in (32, 64, 128)]
+"""JS 1/n, so that on both logarithms nothing is lost between the points; 100 + n µs."""
+
+
+def own(js, microseconds, calls):
+    return Point(("nbf", "faithful", calls), js, 0.0, microseconds, calls)
+
+
+def test_break_even_is_where_both_take_the_same_time():
+    """PF(100) has the same JS, 200 µs and 100 calls: 600 + 20 c = 200 + 100 c at c = 5."""
+    assert break_even(own(0.01, 600.0, 20), RIVALS) == "5 µs"
+    rival = Point(("pf", "", 100), 0.01, 0.0, 200.0, 100)
+    assert own(0.01, 600.0, 20).time(5.0) == rival.time(5.0)
+
+
+def test_a_filter_that_wins_without_any_cost_or_never():
+    assert break_even(own(0.01, 150.0, 20), RIVALS) == "0"
+    assert break_even(own(1 / 40, 600.0, 64), RIVALS) == "never"
+
+
+def test_beyond_the_recorded_filters_there_are_bounds():
+    """Better than PF(128), of 228 µs: 628 + 28 c < 228 + 128 c from c = 4 at the latest. Worse than PF(32), of 132 µs:
+    452 + 16 c > 132 + 32 c up to c = 20 at least."""
+    assert break_even(own(0.001, 628.0, 28), RIVALS) == "≤ 4 µs"
+    assert break_even(own(0.9, 452.0, 16), RIVALS) == "≥ 20 µs"
+    assert break_even(own(0.9, 452.0, 32), RIVALS) == "never"
+    assert break_even(own(0.9, 452.0, 32), []) == "–"
+
+
+def test_break_even_agrees_with_a_search_over_costs():
+    """The least cost of a fine grid at which no rival that is better is as fast, where rivals of every n are listed."""
+    counts, costs = np.arange(32, 129), np.arange(0.0, 40.0, 0.01)[:, None]
+    as_good = counts > 90
+    wins = np.all((100.0 + counts + counts * costs > 900.0 + 32 * costs) | ~as_good, axis=1)
+    exact, later = (900.0 - 190.0) / (90 - 32), (900.0 - 191.0) / (91 - 32)  # of the rival that is next, and better
+    assert later - 0.01 <= costs[np.argmax(wins), 0] <= exact
+    assert break_even(own(1 / 90, 900.0, 32), RIVALS) == f"{exact:.3g} µs"
