@@ -14,6 +14,7 @@ import numpy as np
 
 from nbf.environments.gridworld import GoalPolicy, Gridworld
 from nbf.filters.approximate import ApproxBeliefs
+from nbf.filters.branching import BranchingFilter
 from nbf.filters.exact import ExactFilter
 from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
@@ -184,6 +185,7 @@ def all_walks(environment, policy, observations) -> tuple[np.ndarray, float]:
 FILTERS = {
     "exact": ExactFilter,
     "particle": lambda: ParticleFilter(16),
+    "branching": lambda: BranchingFilter(16),
     "neural, tabular": lambda: NeuralBayesianFilter(TabularModel(Lattice((3, 3))), 16),
     "neural, dequantized flow": lambda: NeuralBayesianFilter(MODELS["dequantized flow"](jax.random.key(1), (3, 3)), 16),
     "approx": lambda: ApproxBeliefs(TabularModel(Lattice((3, 3))), 16),

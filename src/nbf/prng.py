@@ -24,14 +24,14 @@ def categorical(key: Key[Array, ""], probs: Float[Array, " k"]) -> Int[Array, ""
     One uniform number instead of the k that `jax.random.categorical` asks for. An entry of
     probability zero is never drawn, unless all are zero: then the last one is.
     """
-    cumulative = _cumulative(probs)
+    cumulative = rising_sums(probs)
     drawn = jnp.sum(cumulative <= jax.random.uniform(key) * cumulative[-1])
     return jnp.minimum(drawn, probs.shape[0] - 1).astype(jnp.int32)
 
 
 def categoricals(key: Key[Array, ""], probs: Float[Array, " k"], n: int) -> Int[Array, " n"]:
     """n independent indices drawn in proportion to `probs`: `categorical` with the sums shared."""
-    cumulative = _cumulative(probs)
+    cumulative = rising_sums(probs)
     uniform = jax.random.uniform(key, (n,)) * cumulative[-1]
     drawn = jnp.searchsorted(cumulative, uniform, side="right")
     return jnp.minimum(drawn, probs.shape[0] - 1).astype(jnp.int32)
@@ -50,7 +50,7 @@ def evenly(key: Key[Array, ""], n: int, dimension: int) -> Float[Array, "dimensi
     return ((places >> 9).astype(jnp.float32) + 0.5) / 2**23
 
 
-def _cumulative(probs: Float[Array, " k"]) -> Float[Array, " k"]:
+def rising_sums(probs: Float[Array, " k"]) -> Float[Array, " k"]:
     """Cumulative sums that rise exactly where the probability is positive.
 
     XLA adds in a tree, so a plain `cumsum` may fall, or rise by rounding where nothing was added,

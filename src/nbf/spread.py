@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from nbf import prng
+
 ROUNDING = 1.0 - 1e-6
 """Weights this near to the threshold count as heavier: chance must not lose what is kept for certain."""
 
@@ -71,7 +73,7 @@ def _normalized(log_weights: Float[Array, " k"]) -> Float[Array, " k"]:
 
 def _evenly(key: Key[Array, ""], expected: Float[Array, " k"]) -> Int[Array, " k"]:
     """Whole numbers with these means, each the one below or the one above, by a single random offset."""
-    marks = jnp.floor(jnp.cumsum(expected) + jax.random.uniform(key)).astype(jnp.int32)
+    marks = jnp.floor(prng.rising_sums(expected) + jax.random.uniform(key)).astype(jnp.int32)
     return jnp.diff(marks, prepend=0)
 
 

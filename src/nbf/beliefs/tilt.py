@@ -22,8 +22,9 @@ LONGEST = 3.0
 """The most that one step changes a log weight by: far from the optimum the quadratic model is no guide."""
 NEGLIGIBLE = 1e-6
 """A weight whose change is not looked at."""
-LEAST = 1e-6
-"""Ridge, relative to the mean square of the features, that a Cholesky factor needs."""
+LEAST = 1e-3
+"""Ridge, relative to the mean square of the centred features. A belief that is all but certain has next to no
+variance, by which the rounding of its mean would be divided."""
 
 
 class Tilt(eqx.Module):

@@ -90,6 +90,23 @@ class Gridworld:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Beyond:
+    """The default filter beside the paper's, each of its parts left out, and its rivals at equal calls."""
+
+    config: Annotated[tuple[str, ...], arg(help_behavior_hint="(default: all)")] = ()
+    """Gridworld configurations, 8-2D-random-long (200 steps), k=5, k=6, k=7, triangulation."""
+
+    def jobs(self, amount: Amount) -> Sequence[Job]:
+        from nbf.experiments.beyond import CONFIGS, BeyondJob
+        from nbf.experiments.requests import at_least, seed
+
+        steps = None if amount.steps is None else at_least(1, steps=amount.steps)
+        episodes = 200 if amount.episodes is None else at_least(2, episodes=amount.episodes)
+        names = self.config or CONFIGS
+        return [BeyondJob(name, seed(number), episodes, steps) for name in names for number in amount.seeds]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Donuts:
     """Belief models of ring distributions in the plane, one for each decoder."""
 
@@ -341,6 +358,12 @@ EXPERIMENTS: dict[str, Entry] = {
         quick_parts=(Part(Convergence(arm=("tabular", "faithful"), particles=(64, 1024, 4096))),),
     ),
     "classical": Entry(Classical, quick=Amount(episodes=10)),
+    "beyond": Entry(
+        Beyond,
+        quick=Amount(steps=50, episodes=4),
+        parts=(Part(Beyond(), seeds=3),),
+        quick_parts=(Part(Beyond(config=("5-2D-random",))),),
+    ),
     "simulation-cost": Entry(
         SimulationCost,
         quick=Amount(episodes=20),

@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, Int, Key
 from nbf import prng
 from nbf.beliefs.sources import rollout
 from nbf.config import GridworldConfig
-from nbf.contracts import BeliefModel, FilterState, InputError, Policy
+from nbf.contracts import BeliefModel, Filter, FilterState, InputError, Policy
 from nbf.environments.gridworld import Gridworld
 from nbf.evaluation.divergence import jensen_shannon, state_probabilities
 from nbf.evaluation.evaluate import mean_and_error, update_microseconds

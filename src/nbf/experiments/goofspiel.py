@@ -24,7 +24,7 @@ from nbf import prng
 from nbf.beliefs.sources import Pool as BeliefPool
 from nbf.beliefs.sources import at_step
 from nbf.config import GoofspielConfig
-from nbf.contracts import BeliefModel, BeliefSource, Filter, InputError, StateSpace
+from nbf.contracts import BeliefModel, BeliefSource, Filter, FilterState, InputError, StateSpace
 from nbf.environments.goofspiel import MOST_LISTED, Goofspiel, GoofspielFamily
 from nbf.environments.goofspiel_game import CardPolicy
 from nbf.evaluation.divergence import jensen_shannon, state_probabilities
@@ -252,12 +252,52 @@ def model_divergences(
     spaces = jax.tree.map(lambda leaf: flat(leaf)[owner], games.environments.space)
     arguments = jax.random.split(key, len(owner)), flat(found)[owner], spaces, listed[np.maximum(table, 0)]
     result = in_batches(functools.partial(log_probs, model, samples), arguments, batch=8)
+    return _chunked_divergences(truth, owner, table, result).reshape(shape)
+
+
+def _chunked_divergences(
+    truth: Float[np.ndarray, "beliefs states"], owner: Int[np.ndarray, " chunks"], table: Int[np.ndarray, "chunks n"],
+    result: Float[np.ndarray, "chunks n"],
+) -> Float[np.ndarray, " beliefs"]:  # fmt: skip
+    """JS of beliefs, given log probabilities in chunks; all that is not looked at by itself is one more state."""
     probs, wanted = np.zeros((2, len(truth), truth.shape[1] + 1), np.float32)
     rows, columns = np.broadcast_to(owner[:, None], table.shape)[table >= 0], table[table >= 0]
     probs[rows, columns], wanted[rows, columns] = np.exp(result[table >= 0]), truth[rows, columns]
     for part in (probs, wanted):  # what is left for all other states; an estimate may leave less than nothing
         part[:, -1] = np.maximum(0.0, 1.0 - part.sum(axis=1))
-    return in_batches(_divergences, (wanted, probs), batch=min(256, len(truth))).reshape(shape)
+    return in_batches(_divergences, (wanted, probs), batch=min(256, len(truth)))
+
+
+@eqx.filter_jit
+def states_of(filter: Filter, keys: Key[Array, " episodes"], games: Track) -> FilterState:
+    """What a filter carries after every round."""
+
+    def one(key: Key[Array, ""], game: Track) -> FilterState:
+        return run(filter, key, game.observations, game.environments, game.policies, changing=True)[0]
+
+    return jax.vmap(one)(keys, games)
+
+
+@eqx.filter_jit
+def _log_probs(filter: Filter, states: FilterState, environments: Goofspiel, listed: Int[Array, "c n k"]) -> Array:
+    def one(state: FilterState, environment: Goofspiel, listed: Int[Array, "n k"]) -> Float[Array, " n"]:
+        return filter.belief(state, environment).log_probs(listed)
+
+    return jax.vmap(one)(states, environments, listed)
+
+
+def belief_divergences(
+    filter: Filter, keys: Key[Array, " episodes"], games: Track, *, batch: int = 50
+) -> Float[np.ndarray, "episodes rounds"]:
+    """JS between the truth and the beliefs of any filter whose belief tells the probability of a state."""
+    found = in_batches(functools.partial(states_of, filter), (keys, games), batch=batch)
+    flat = lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:])  # noqa: E731
+    truth, listed = flat(games.truth), np.asarray(jax.tree.map(lambda leaf: leaf[0], games.environments).states())
+    owner, table = chunks(truth)
+    states, environments = (jax.tree.map(lambda leaf: flat(leaf)[owner], part) for part in (found, games.environments))
+    arguments = states, environments, listed[np.maximum(table, 0)]
+    result = in_batches(functools.partial(_log_probs, filter), arguments, batch=64)
+    return _chunked_divergences(truth, owner, table, result).reshape(games.truth.shape[:2])
 
 
 # --- the evaluation ------------------------------------------------------------------------------

@@ -41,14 +41,19 @@ from nbf.spread import optimal, split
 
 SURE = 0.01
 """Ridge of the tilt where chance had no part in an embedding."""
+FEW = 0.2
+"""The most of a belief's mass that chance may decide upon for all branches of few states to be simulated: to lose
+states costs more than to draw one branch of each."""
 ALIKE = 1e-4
 """Log weights this near to each other are the same."""
 DRAWS = 256
 """States of a model by which the total of a tilt is estimated where they cannot be listed."""
+LISTABLE = 4096
+"""Up to this many cells, the total of a tilt on a lattice is the sum over all of them."""
 
 
 class ModelBelief(Belief):
-    """p_θ: what a belief model makes of an embedding, or its tilt."""
+    """p_θ: what a belief model makes of an embedding, or its tilt, which is of the legal states alone."""
 
     model: BeliefModel
     embedding: Embedding
@@ -86,7 +91,7 @@ class ModelBelief(Belief):
             return log_probs
         features = self.model.features(states, self.space)
         assert features is not None
-        return self.tilt(log_probs, features)
+        return jnp.where(jax.vmap(self.space.contains)(states), self.tilt(log_probs, features), -jnp.inf)
 
 
 def chance(log_weights: Float[Array, " k"]) -> Float[Array, ""]:
@@ -94,6 +99,24 @@ def chance(log_weights: Float[Array, " k"]) -> Float[Array, ""]:
     states were drawn, and next to nothing where all that have any mass were kept."""
     least = jnp.min(jnp.where(log_weights > -jnp.inf, log_weights, jnp.inf))
     return jnp.sum(jnp.where(log_weights <= least + ALIKE, jnp.exp(log_weights), 0.0))
+
+
+def _fewest(
+    key: Key[Array, ""], states: State, log_weights: Float[Array, " k"], n: int
+) -> tuple[State, Float[Array, " n"], Float[Array, ""]]:
+    """At most n of some weighted states, their log weights, and the share of the mass that chance decided upon."""
+    if log_weights.shape[0] == n:
+        return states, log_weights, jnp.zeros(())
+    chosen, kept = optimal(key, log_weights, n)
+    return jax.tree.map(lambda leaf: leaf[chosen], states), kept, chance(kept)
+
+
+def _branches(environment: Environment, states: State, policy: Policy) -> int:
+    """How many successors a state has; 0 where they are not listed."""
+    if not isinstance(environment, Enumerable):
+        return 0
+    one = jax.tree.map(lambda leaf: leaf[0], states)
+    return jax.eval_shape(environment.successors, one, policy)[1].shape[0]
 
 
 def listed_or_drawn(
@@ -110,6 +133,18 @@ def listed_or_drawn(
     return states, normalize(jnp.where(jax.vmap(space.contains)(states), log_probs, -jnp.inf))[0]
 
 
+def _whole(model: BeliefModel, embedding: Embedding, space: StateSpace) -> tuple[State, Float[Array, " k"]]:
+    """All states of a lattice, of others many even draws, and log weights whose total over the legal ones is theirs
+    under p_θ; illegal ones have none."""
+    if isinstance(space, Lattice) and space.size <= LISTABLE:
+        states = jnp.asarray(space.points())
+        log_probs = model.log_prob(embedding, states, space)
+    else:
+        states, log_weights = model.draw(prng.stream(0, "the total of a tilt"), embedding, DRAWS, space)
+        log_probs = normalize(log_weights)[0]
+    return states, jnp.where(jax.vmap(space.contains)(states), log_probs, -jnp.inf)
+
+
 class NeuralState(eqx.Module):
     """The embedding, and the weighted particles it was made from (for the estimate; never reused)."""
 
@@ -122,15 +157,17 @@ class NeuralState(eqx.Module):
 
 
 class NeuralBayesianFilter(Filter):
-    """Tracks the embedding of a belief with a trained model.
+    """Tracks the embedding of a belief with a trained model, by `num_particles` calls of the simulator a step.
 
-    The paper's algorithm is `NeuralBayesianFilter.faithful`. Two things are done better here, see docs/beyond.md:
+    The paper's algorithm is `NeuralBayesianFilter.faithful`. Three things are done better here, see docs/beyond.md:
 
     - particles are drawn evenly (`BeliefModel.draw`; of a model that lists its states, by Fearnhead and Clifford's
       optimal resampling) and carry weights;
     - what the model makes of an embedding is tilted towards one whose own mean embedding that is, the more so the
       less of it is due to chance (`consistent`). A model whose embedding is no mean of features, such as one with
-      attention, is not tilted.
+      attention, is not tilted;
+    - where the environment lists `successors`, and so few states carry the belief that all branches of each can be
+      simulated for `num_particles` calls, they are, instead of drawing one (`expand`).
 
     A particle that the model puts on an illegal state has weight zero. When all weights are zero,
     particles are drawn from the model again, up to `max_attempts` times.
@@ -140,6 +177,7 @@ class NeuralBayesianFilter(Filter):
     num_particles: int = eqx.field(static=True)
     even_draws: bool = eqx.field(static=True)
     consistent: bool = eqx.field(static=True)
+    expand: bool = eqx.field(static=True)
     max_attempts: int = eqx.field(static=True)
     initial_samples: int = eqx.field(static=True)
     """How many samples of p0 the first embedding is made of, where p0 cannot be listed."""
@@ -151,6 +189,7 @@ class NeuralBayesianFilter(Filter):
         *,
         even_draws: bool = True,
         consistent: bool = True,
+        expand: bool = True,
         max_attempts: int = 5,
         initial_samples: int = 1024,
     ):
@@ -161,7 +200,7 @@ class NeuralBayesianFilter(Filter):
             )
         self.model = model.prepared()
         self.num_particles, self.max_attempts, self.initial_samples = num_particles, max_attempts, initial_samples
-        self.even_draws, self.consistent = even_draws, consistent
+        self.even_draws, self.consistent, self.expand = even_draws, consistent, expand
 
     @classmethod
     def faithful(
@@ -169,7 +208,7 @@ class NeuralBayesianFilter(Filter):
     ) -> NeuralBayesianFilter:
         """Algorithm 1 of the paper to the letter: independent draws, no tilt."""
         return cls(
-            model, num_particles, even_draws=False, consistent=False, max_attempts=max_attempts,
+            model, num_particles, even_draws=False, consistent=False, expand=False, max_attempts=max_attempts,
             initial_samples=initial_samples,
         )  # fmt: skip
 
@@ -196,9 +235,7 @@ class NeuralBayesianFilter(Filter):
         space = _in_context(environment.space, state.context)
 
         def propose(key: Key[Array, ""], attempt: Int[Array, ""]) -> tuple[tuple[Any, ...], Float[Array, " n"]]:
-            keys = jax.random.split(key, self.num_particles + 1)
-            states, prior, doubt = self._drawn(keys[0], state, space)
-            moved = jax.vmap(environment.transition, (0, 0, None))(keys[1:], states, policy)
+            states, moved, prior, doubt = self._moved(key, state, space, environment, policy)
             lost = diverged(moved)
             prior = prior if lost is None else jnp.where(lost, -jnp.inf, prior)
             if observation is None:
@@ -230,27 +267,53 @@ class NeuralBayesianFilter(Filter):
         space = _in_context(environment.space, state.context)
         found = None
         if self.consistent:
-            key = prng.stream(0, "the total of a tilt")
-            found = self._tilt(*listed_or_drawn(self.model, key, state.embedding, DRAWS, space), state, space)
+            found = self._tilt(*_whole(self.model, state.embedding, space), state, space)
         return ModelBelief(self.model, state.embedding, space, found)
 
-    def _drawn(
-        self, key: Key[Array, ""], state: NeuralState, space: StateSpace
-    ) -> tuple[State, Float[Array, " n"], Float[Array, ""]]:
-        """Particles for a belief, their log weights (illegal ones have none), and how much chance there is in them."""
+    def _moved(
+        self, key: Key[Array, ""], state: NeuralState, space: StateSpace, environment: Environment, policy: Policy
+    ) -> tuple[State, State, Float[Array, " n"], Float[Array, ""]]:
+        """States of the belief, where each is moved to, log weights (illegal states have none), and how much chance
+        there is in them."""
+        keys = jax.random.split(key, self.num_particles + 1)
+
+        def simulated(states: State, log_weights: Float[Array, " n"], doubt: Float[Array, ""]) -> tuple[Any, ...]:
+            moved = jax.vmap(environment.transition, (0, 0, None))(keys[1:], states, policy)
+            return states, moved, log_weights, doubt
+
         if not self.even_draws:
-            states = self.model.sample(key, state.embedding, self.num_particles, space)
+            states = self.model.sample(keys[0], state.embedding, self.num_particles, space)
             log_weights = jnp.where(jax.vmap(space.contains)(states), self._even(), -jnp.inf)
-            return states, self._tilted(states, log_weights, state, space), jnp.ones(())
-        draw_key, spread_key, split_key = jax.random.split(key, 3)
+            return simulated(states, self._tilted(states, log_weights, state, space), jnp.ones(()))
+        draw_key, spread_key, split_key = jax.random.split(keys[0], 3)
         states, log_weights = listed_or_drawn(self.model, draw_key, state.embedding, self.num_particles, space)
-        doubt = chance(log_weights)
+        drawn = chance(log_weights) if log_weights.shape[0] == self.num_particles else jnp.zeros(())
         log_weights = self._tilted(states, log_weights, state, space)
-        if log_weights.shape[0] != self.num_particles:
-            chosen, log_weights = optimal(spread_key, log_weights, self.num_particles)
-            states, doubt = jax.tree.map(lambda leaf: leaf[chosen], states), chance(log_weights)
-        chosen, log_weights = split(split_key, log_weights)
-        return jax.tree.map(lambda leaf: leaf[chosen], states), log_weights, doubt
+
+        def one_each() -> tuple[Any, ...]:
+            few, weights, doubt = _fewest(spread_key, states, log_weights, self.num_particles)
+            chosen, weights = split(split_key, weights)
+            return simulated(jax.tree.map(lambda leaf: leaf[chosen], few), weights, jnp.maximum(doubt, drawn))
+
+        branches = _branches(environment, states, policy) if self.expand else 0
+        if not 0 < branches <= self.num_particles:
+            return one_each()
+        assert isinstance(environment, Enumerable)
+        parents, parent_weights, lost = _fewest(spread_key, states, log_weights, self.num_particles // branches)
+        # Where all states that carry the belief are there, chance has no part in them, however alike they are.
+        lost = jnp.where(jnp.sum(log_weights > -jnp.inf) <= self.num_particles // branches, 0.0, lost)
+
+        def all_branches() -> tuple[Any, ...]:
+            ends, log_probs = jax.vmap(environment.successors, (0, None))(parents, policy)
+            weights = parent_weights[:, None] + log_probs
+            origins = jax.tree.map(lambda leaf: jnp.repeat(leaf, branches, axis=0), parents)
+            flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), ends)
+            spare = self.num_particles - weights.size
+            pad = lambda leaf: jnp.concatenate([leaf, jnp.repeat(leaf[:1], spare, axis=0)])  # noqa: E731
+            origins, flat = jax.tree.map(pad, origins), jax.tree.map(pad, flat)
+            return origins, flat, jnp.pad(weights.ravel(), (0, spare), constant_values=-jnp.inf), drawn
+
+        return jax.lax.cond(jnp.maximum(lost, drawn) <= FEW, all_branches, one_each)
 
     def _tilted(
         self, states: State, log_weights: Float[Array, " k"], state: NeuralState, space: StateSpace
@@ -266,7 +329,8 @@ class NeuralBayesianFilter(Filter):
         features = self.model.features(states, space) if self.consistent else None
         if features is None:
             return None
-        return tilt(log_weights, features, state.embedding, SURE + jnp.maximum(state.doubt, chance(log_weights)))
+        doubt = jnp.maximum(state.doubt, chance(normalize(log_weights)[0]))
+        return tilt(log_weights, features, state.embedding, SURE + doubt)
 
     def estimate(self, state: NeuralState, function: Callable[[State], Any]) -> Any:
         """Line 7 of Algorithm 1: the self-normalised estimate of E[f(x)] from the step's own particles."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from nbf.evaluation.records import RecordError, check_writable, records_path, write_atomically
 from nbf.report import (
+    beyond,
     classical,
     convergence,
     donuts,
@@ -35,6 +36,7 @@ EXPERIMENTS = {
     "fine-tuned": fine_tuned.page,
     "convergence": convergence.page,
     "classical": classical.page,
+    "beyond": beyond.page,
     "simulation-cost": simulation_cost.page,
     "wall-clock": wall_clock.page,
 }

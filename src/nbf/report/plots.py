@@ -46,6 +46,9 @@ COLOURS = {
     ("pf-kde", ""): "#56B4E9",
     ("nbf", "enumerated"): "#E69F00",
     ("approx", "enumerated"): "#7FB800",
+    ("nbf", "autoregressive"): "#E69F00",
+    ("approx", "autoregressive"): "#7FB800",
+    ("emp", ""): "#555555",
 }
 SPARE = ("#CC79A7", "#56B4E9", "#8C6D1F", "#6A51A3", "#555555")
 # The more particles, the heavier the line: dots, dashes, then unbroken.

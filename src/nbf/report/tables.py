@@ -30,6 +30,7 @@ FILTERS = {
     "ckf": "CKF",
     "enkf": "EnKF",
     "emp": "Exact samples",
+    "branching": "Fearnhead–Clifford",
     "pf-kde": "PF + KDE",
     "pf": "PF",
 }

@@ -1,0 +1,251 @@
+"""Beyond the paper: the default `NeuralBayesianFilter`, each of its parts left out, and its rivals, at equal calls of
+the simulator (docs/beyond.md).
+
+Every domain lends its episodes, its trained models and its way of scoring. The rivals of a filter that expands
+successors are Fearnhead and Clifford's particle filter, which does the same, and particle filters of 512.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from nbf import prng
+from nbf.beliefs.sources import at_step
+from nbf.config import GridworldConfig, TriangulationConfig
+from nbf.contracts import BeliefModel, InputError
+from nbf.evaluation.evaluate import in_batches, records_by_step, update_microseconds
+from nbf.evaluation.records import ALL, Record, run_key
+from nbf.experiments import goofspiel, gridworld, triangulation
+from nbf.experiments.contenders import Contender
+from nbf.experiments.measured import measure_and_record
+from nbf.experiments.selfplay import SelfPlayConfig
+from nbf.experiments.training_runs import Counter
+from nbf.filters.approximate import ApproxBeliefs
+from nbf.filters.branching import BranchingFilter
+from nbf.filters.neural import NeuralBayesianFilter
+from nbf.filters.particle import ParticleFilter
+from nbf.filters.prefixes import PrefixFilter
+from nbf.models.belief_model import MODELS
+from nbf.training.checkpoint import load_model
+
+VARIANTS: dict[str, dict[str, bool]] = {
+    "default": {},
+    "faithful": {"even_draws": False, "consistent": False, "expand": False},
+    "even draws alone": {"consistent": False, "expand": False},
+    "consistent alone": {"even_draws": False, "expand": False},
+    "never expanded": {"expand": False},
+    "not consistent": {"consistent": False},
+}
+"""The default filter, the paper's, and what is in between; `expand` needs even draws."""
+GAMES, LONG = ("k=5", "k=6", "k=7"), "-long"
+GRIDS = (
+    *(f"{size}-{dimension}D-{kind}" for kind in ("fixed", "random") for dimension in (2, 3) for size in (5, 8)),
+    "8-2D-random-diffuse",
+    f"8-2D-random{LONG}",
+)
+CONFIGS = (*GRIDS, *GAMES, "triangulation")
+LONG_HORIZON = 200
+CALLS = {"gridworld": (128, 32), "goofspiel": (64,), "triangulation": (32, 16)}
+"""Calls of the simulator a step; the parts are left out one by one at the first."""
+GAME_STEPS = 6000
+TIMED_UPDATES = 300
+
+
+def domain_of(config: str) -> str:
+    return "goofspiel" if config in GAMES else config if config == "triangulation" else "gridworld"
+
+
+def rows(config: str, model: BeliefModel) -> list[Contender]:
+    """The filters of a configuration."""
+    domain = domain_of(config)
+    most, *fewer = CALLS[domain]
+    found = [Contender(NeuralBayesianFilter(model, n), "nbf", "default", n, n) for n in fewer]
+    for arm, options in VARIANTS.items():
+        if domain != "triangulation" or arm not in ("never expanded", "not consistent"):  # nothing to expand there
+            found.append(Contender(NeuralBayesianFilter(model, most, **options), "nbf", arm, most, most))
+    found.append(Contender(ApproxBeliefs(model, 64, **_truth(domain)), "approx", "default", 0, 0))
+    if domain != "triangulation":
+        found.append(Contender(BranchingFilter(most), "branching", "", most, most))
+    smooth = domain == "triangulation"
+    name, sizes = ("pf-kde", (*fewer, most, 1024)) if smooth else ("pf", (*fewer, most, 512))
+    return found + [Contender(ParticleFilter(n), name, "", n, n, smooth=smooth) for n in sizes]
+
+
+def _truth(domain: str) -> dict[str, Any]:
+    if domain == "goofspiel":
+        return {"truth": PrefixFilter()}
+    return {"truth": triangulation.PointMassFilter(200)} if domain == "triangulation" else {}
+
+
+@dataclass(frozen=True)
+class BeyondJob:
+    """One configuration and training seed: trained if it is not yet, evaluated, recorded."""
+
+    config: str
+    seed: int = 0
+    episodes: int = 200
+    steps: int | None = None
+    """Gradient steps; None is what each domain takes."""
+
+    def __post_init__(self) -> None:
+        if self.config not in CONFIGS:
+            raise InputError(f"There is no configuration {self.config!r} here; choose from {', '.join(CONFIGS)}.")
+
+    @property
+    def evaluated(self) -> int:
+        """How many episodes the evaluation counts, for each filter."""
+        return self.episodes
+
+    @property
+    def title(self) -> str:
+        return f"beyond {self.config} seed {self.seed}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that the numbers depend on."""
+        domain = domain_of(self.config)
+        return {
+            "config": self.config, "seed": self.seed, "episodes": self.episodes, "steps": self.steps,
+            "calls": list(CALLS[domain]), "variants": VARIANTS,
+            "trained": self._game().settings if domain == "goofspiel" else self._plane().settings
+            if domain == "triangulation" else {"arm": "wide", "environment": asdict(self._grid())},
+        }  # fmt: skip
+
+    @property
+    def key(self) -> str:
+        """The name of this run in `runs.json`."""
+        return run_key(f"{self.config}/beyond/{self.seed}", self.settings)
+
+    def _game(self) -> goofspiel.GoofspielJob:
+        cards, steps = int(self.config.removeprefix("k=")), self.steps or GAME_STEPS
+        policies = SelfPlayConfig(cards=cards)
+        return goofspiel.GoofspielJob(
+            cards, "autoregressive", self.seed, replace(goofspiel.TRAINING, steps=steps), selfplay=policies,
+            pool_games=min(goofspiel.POOL_GAMES, max(64, steps)),
+        )  # fmt: skip
+
+    def _plane(self) -> triangulation.TriangulationJob:
+        steps = triangulation.TRAINING.steps if self.steps is None else self.steps
+        pool = triangulation.POOL_EPISODES if self.steps is None else min(triangulation.POOL_EPISODES, max(64, steps))
+        training = replace(triangulation.TRAINING, steps=steps)
+        return triangulation.TriangulationJob("mixture", self.seed, training=training, pool_episodes=pool)
+
+    def _grid(self) -> GridworldConfig:
+        """As the episodes are; the model is trained on short ones."""
+        short = GridworldConfig.parse(self.config.removesuffix(LONG))
+        return replace(short, horizon=LONG_HORIZON) if self.config.endswith(LONG) else short
+
+    def check(self, runs: Path) -> None:
+        """Raise if the model that is there was trained with other settings."""
+        domain = domain_of(self.config)
+        if domain == "gridworld":
+            short = GridworldConfig.parse(self.config.removesuffix(LONG))
+            gridworld.training_run(short, "wide", self.seed, runs, steps=self.steps).check_same()
+        else:
+            (self._game() if domain == "goofspiel" else self._plane()).check(runs)
+
+    def train(self, runs: Path) -> Path:
+        """The path of the model."""
+        domain = domain_of(self.config)
+        if domain == "gridworld":
+            short = GridworldConfig.parse(self.config.removesuffix(LONG))
+            return gridworld.train(short, "wide", self.seed, runs, steps=self.steps)
+        return (self._game() if domain == "goofspiel" else self._plane()).train(runs)
+
+    def run(self, results: Path, runs: Path, *, command: str, bar: Counter) -> bool:
+        """Do what is not recorded yet; whether anything was to do."""
+
+        def measure() -> list[Record]:
+            model = load_model(self.train(runs), MODELS)[0]
+            score = {"gridworld": _gridworld, "goofspiel": _goofspiel, "triangulation": _triangulation}
+            return score[domain_of(self.config)](self, rows(self.config, model), runs, bar)
+
+        return measure_and_record(self, results, measure, command)
+
+
+Scored = tuple[np.ndarray, float | None]
+
+
+def _records(
+    job: BeyondJob, contenders: Sequence[Contender], bar: Counter, score: Callable[[Contender], Scored]
+) -> list[Record]:
+    """Of every filter the divergences by step, and the time of an update."""
+    found: list[Record] = []
+    for row in contenders:
+        bar.describe(f"{job.title}: {row.label} {row.arm}")
+        js, microseconds = score(row)
+        bar.advance(job.episodes)
+        base = Record(
+            experiment="beyond", config=job.config, filter=row.name, arm=row.arm, particles=row.particles,
+            calls=row.calls, seed=job.seed, step=ALL, metric="js", value=0.0, se=None, episodes=job.episodes,
+        )  # fmt: skip
+        found += records_by_step(base, "js", js)
+        if microseconds is not None:
+            found.append(replace(base, metric="us_per_update", value=microseconds))
+    return found
+
+
+def _timed(row: Contender, key: Any, rounds: Sequence[tuple[Any, Any]], observations: Sequence[Any]) -> float | None:
+    """Of one update of a filter along an episode, over and over."""
+    if isinstance(row.filter, ApproxBeliefs):
+        return None
+    steps = [number % len(observations) for number in range(TIMED_UPDATES + 1)]
+    keys = jax.random.split(key, len(steps))
+    told = [(key, observations[step], *rounds[step % len(rounds)]) for key, step in zip(keys, steps, strict=True)]
+    return update_microseconds(row.filter.step, row.filter.init(key, rounds[0][0]), told)
+
+
+def _gridworld(job: BeyondJob, contenders: Sequence[Contender], runs: Path, bar: Counter) -> list[Record]:
+    config = job._grid()
+    keys = jax.random.split(prng.stream(job.seed, "beyond", job.config), job.episodes)
+    family = gridworld.family_of(config, job.seed)
+    tracks = jax.jit(jax.vmap(functools.partial(gridworld.track, family, config.horizon)))(keys)
+    first = jax.device_put(jax.tree.map(lambda leaf: leaf[0], tracks))
+
+    def score(row: Contender) -> Scored:
+        js, _ = in_batches(functools.partial(gridworld.scores, row.filter), (keys, tracks), batch=min(50, job.episodes))
+        told = first.observations.tolist()
+        return js, _timed(row, keys[0], [(first.environment, first.policy)], told)
+
+    return _records(job, contenders, bar, score)
+
+
+def _goofspiel(job: BeyondJob, contenders: Sequence[Contender], runs: Path, bar: Counter) -> list[Record]:
+    game, batch = job._game(), min(50, job.episodes)
+    keys = jax.random.split(prng.stream(job.seed, "beyond", job.config), job.episodes)
+    family = game.config.family(game.pool(runs).split().random)
+    games = in_batches(functools.partial(goofspiel.tracks, family), (keys,), batch=batch)
+    first = jax.device_put(jax.tree.map(lambda leaf: leaf[0], games))
+    rounds = [at_step((first.environments, first.policies), t, changing=True) for t in range(len(first.observations))]
+
+    def score(row: Contender) -> Scored:
+        if row.name == "approx" or row.name == "nbf":
+            js = goofspiel.belief_divergences(row.filter, keys, games, batch=batch)
+        else:
+            js = in_batches(functools.partial(goofspiel.scores, row.filter), (keys, games), batch=batch)["js"]
+        return js, _timed(row, keys[0], rounds, first.observations.tolist())
+
+    return _records(job, contenders, bar, score)
+
+
+def _triangulation(job: BeyondJob, contenders: Sequence[Contender], runs: Path, bar: Counter) -> list[Record]:
+    config, batch = TriangulationConfig(), min(10, job.episodes)
+    keys = jax.random.split(prng.stream(job.seed, "beyond", job.config), job.episodes)
+    make = jax.jit(jax.vmap(functools.partial(triangulation.track, config.family(), config.horizon, 200)))
+    tracks = in_batches(make, (keys,), batch=batch)
+    first = jax.device_put(jax.tree.map(lambda leaf: leaf[0], tracks))
+    rounds = [at_step((first.environments, first.policies), t, changing=True) for t in range(len(first.observations))]
+
+    def score(row: Contender) -> Scored:
+        of = functools.partial(triangulation.scores, row.filter, row.smooth)
+        js = in_batches(of, (keys, tracks), batch=batch)[0]
+        return js, _timed(row, keys[0], rounds, first.observations.tolist())
+
+    return _records(job, contenders, bar, score)

@@ -1,0 +1,99 @@
+"""The particle filter for states that can be listed: every way on, then the best few (Fearnhead, Clifford 2003).
+
+Per step: leave as many points as have branches for `num_calls`, by the resampling that is optimal for discrete
+states (`nbf.spread`); follow every branch of each; weigh them all by the likelihood of the observation; add up what
+has led to the same state. Chance comes in where points are left out, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from nbf.beliefs.particles import ParticleBelief, effective_sample_size, normalize
+from nbf.contracts import Enumerable, Environment, Filter, FilterInfo, InputError, Observation, Policy, State
+from nbf.filters.particle import ParticleState
+from nbf.spread import optimal
+
+
+class BranchingFilter(Filter):
+    """A particle filter that follows all `successors` of its points, `num_calls` branches a step.
+
+    Its points are different states, so with a call for every branch of every state it is the exact filter. An
+    observation of None is a missing one: the step only predicts. The product of the steps' evidence is unbiased.
+    """
+
+    num_calls: int = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        if self.num_calls < 1:
+            raise InputError(f"A branching filter needs num_calls of at least 1; got {self.num_calls}.")
+
+    def init(self, key: Key[Array, ""], environment: Environment) -> ParticleState:
+        environment = _enumerable(environment)
+        chosen, log_weights = optimal(key, environment.initial_log_probs(), self.num_calls)
+        return ParticleState(jax.tree.map(lambda leaf: leaf[chosen], environment.states()), log_weights)
+
+    def update(
+        self,
+        key: Key[Array, ""],
+        state: ParticleState,
+        observation: Observation,
+        environment: Environment,
+        policy: Policy,
+    ) -> tuple[ParticleState, FilterInfo]:
+        environment = _enumerable(environment)
+        points = self.num_calls // self._branches(state, policy, environment)
+        chosen, parent_weights = optimal(key, state.log_weights, points)
+        parents = jax.tree.map(lambda leaf: leaf[chosen], state.states)
+        ends, log_probs = jax.vmap(environment.successors, (0, None))(parents, policy)
+        prior = log_weights = parent_weights[:, None] + log_probs
+        if observation is not None:
+            likelihood = jax.vmap(jax.vmap(environment.log_likelihood, (None, None, 0)), (None, 0, 0))
+            log_weights = prior + likelihood(observation, parents, ends)
+        posterior, log_evidence = normalize(log_weights.ravel())
+        predicted, log_way = normalize(prior.ravel())
+        recovered = log_evidence == -jnp.inf
+        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), ends)
+        after = self._merged(flat, jnp.where(recovered, predicted, posterior), environment)
+        # Under a policy that leaves no way on, the set stays as it was.
+        after = jax.tree.map(lambda old, new: jnp.where(log_way > -jnp.inf, new, old), state, after)
+        ess = jnp.where(recovered, 0.0, effective_sample_size(after.log_weights))
+        if observation is None:
+            log_evidence = jnp.where(recovered, -jnp.inf, 0.0)
+        return after, FilterInfo(ess, log_evidence, jnp.int32(1), recovered)
+
+    def belief(self, state: ParticleState, environment: Environment) -> ParticleBelief:
+        return ParticleBelief(state.states, state.log_weights)
+
+    def _branches(self, state: ParticleState, policy: Policy, environment: Enumerable) -> int:
+        one = jax.tree.map(lambda leaf: leaf[0], state.states)
+        branches = jax.eval_shape(environment.successors, one, policy)[1].shape[0]
+        if branches > self.num_calls:
+            raise InputError(
+                f"A state of {type(environment).__name__} has {branches} branches, all of which a branching filter "
+                f"follows: it needs num_calls of at least {branches}; got {self.num_calls}."
+            )
+        return branches
+
+    def _merged(self, states: State, log_weights: Float[Array, " k"], environment: Enumerable) -> ParticleState:
+        """The set with equal states as one, `num_calls` entries long; behind them, copies without weight."""
+        places: Int[Array, " k"] = jax.vmap(environment.index)(states)
+        # Those without weight come last, wherever they are.
+        places = jnp.where(log_weights > -jnp.inf, places, jnp.iinfo(places.dtype).max)
+        order = jnp.argsort(places)
+        group = jnp.cumsum(jnp.diff(places[order], prepend=places[order[0]]) > 0)
+        totals = jnp.zeros(self.num_calls).at[group].add(jnp.exp(log_weights[order]))
+        first = order[jnp.minimum(jnp.searchsorted(group, jnp.arange(self.num_calls)), len(order) - 1)]
+        return ParticleState(jax.tree.map(lambda leaf: leaf[first], states), normalize(jnp.log(totals))[0])
+
+
+def _enumerable(environment: Environment) -> Enumerable:
+    if not isinstance(environment, Enumerable):
+        raise InputError(
+            f"The branching filter needs an Enumerable environment; {type(environment).__name__} does not list its "
+            "states. Implement states, index, initial_log_probs and successors, or use a particle filter."
+        )
+    return environment

@@ -1,0 +1,81 @@
+"""What the records of the default filter are made into: tables beside the paper's algorithm and its rivals, by domain.
+
+| table | columns | cells |
+|---|---|---|
+| `beyond-gridworld`, `beyond-goofspiel`, `beyond-triangulation` | configurations | mean JS to the truth |
+| `beyond-time` | configurations | µs of an update |
+| `beyond` | one configuration of each domain | mean JS, and µs of an update |
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from nbf.evaluation.records import ALL, Record, read_records, summary
+from nbf.report.plots import divergence_figure
+from nbf.report.tables import MISSING, Page, config_order, label, layout, markdown_table, row_of, row_order
+
+HEADLINE = ("8-2D-random", "8-3D-random", "k=5", "k=6", "triangulation")
+SHOWN = {("nbf", "default"), ("nbf", "faithful"), ("branching", ""), ("pf", ""), ("pf-kde", "")}
+"""What the headline and the figure have room for: filters and their arms."""
+
+
+def domain_of(config: str) -> str:
+    return "triangulation" if config == "triangulation" else "goofspiel" if config.startswith("k=") else "gridworld"
+
+
+def page(folder: Path) -> Page:
+    """The tables and figures of the records in a folder."""
+    records = read_records(folder)
+    configs = sorted({record.config for record in records}, key=config_order)
+    tables: dict[str, str] = {}
+    figures: dict[str, Callable[[], Figure]] = {}
+    for domain in ("gridworld", "goofspiel", "triangulation"):
+        mine = [config for config in configs if domain_of(config) == domain]
+        if mine:
+            tables[f"beyond-{domain}"] = markdown_table(records, configs=mine, calls=True)
+            figures[f"beyond-{domain}.png"] = functools.partial(figure, records, mine)
+    if any(record.metric == "us_per_update" for record in records):
+        tables["beyond-time"] = markdown_table(records, configs=configs, metric="us_per_update", digits=0, calls=True)
+    shown = [config for config in HEADLINE if config in configs]
+    if shown:
+        tables["beyond"] = headline(records, shown)
+    captions = {
+        "beyond": "JS to the truth, and µs of an update in brackets, by calls of the simulator",
+        "beyond-gridworld": "Gridworld: JS to the truth of the default filter, its parts, and its rivals",
+        "beyond-goofspiel": "Goofspiel: JS to the truth of the default filter, its parts, and its rivals",
+        "beyond-triangulation": "Triangulation: JS to the truth of the default filter, its parts, and its rivals",
+        "beyond-time": "µs of an update",
+        **{f"beyond-{domain}.png": f"{domain.capitalize()}: JS by step of the default filter and its rivals"
+           for domain in ("gridworld", "goofspiel", "triangulation")},
+    }  # fmt: skip
+    return Page(tables, figures, title="Beyond the paper", captions=captions)
+
+
+def figure(records: Sequence[Record], panels: Sequence[str]) -> Figure:
+    """JS by step, one panel for each configuration."""
+    return divergence_figure([record for record in records if (record.filter, record.arm) in SHOWN], panels)
+
+
+def headline(records: Sequence[Record], configs: Sequence[str]) -> str:
+    """`JS (µs)` of the default filter, the paper's and their rivals, with the calls of each."""
+    found = {
+        (row_of(entry), entry.config, entry.metric): entry
+        for entry in summary(records)
+        if entry.step == ALL and entry.config in configs and (entry.filter, entry.arm) in SHOWN
+    }
+
+    def cell(row: tuple[str, str, int], config: str) -> str:
+        js, time = found.get((row, config, "js")), found.get((row, config, "us_per_update"))
+        if js is None:
+            return MISSING
+        return f"{js.value:.3f}" + ("" if time is None else f" ({time.value:.0f} µs)")
+
+    rows = sorted({row for row, _, _ in found}, key=row_order)
+    lines = [["Filter", "Calls", *configs]]
+    lines += [[label(*row), str(row[2]), *(cell(row, config) for config in configs)] for row in rows]
+    return layout(lines)
