@@ -186,6 +186,7 @@ def test_the_law_of_the_shares_by_enumeration(draws, held_out):
 # --- models with known faults --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_perfect_model_passes():
     seen = found("perfect")
     assert seen.verdict == "calibrated"

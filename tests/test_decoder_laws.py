@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from agreement import assert_frequencies
 from constructors import DECODERS, EMBEDDING, with_random_parameters
-from tolerances import monte_carlo
+from tolerances import FLOAT, monte_carlo
 
 from nbf.contracts import InputError
 from nbf.models.belief_model import MODELS, ModelConfig, space_config
@@ -88,14 +88,15 @@ def masses(space, log_probs) -> np.ndarray:
     return volume * probs.reshape(shape).sum(axis=tuple(range(1, 2 * space.dimension, 2))).ravel()
 
 
-def counts(space, states) -> np.ndarray:
-    """How many of the draws are each state, or lie in each cell; the last entry is beyond."""
+def counts(space, states, weights=None) -> np.ndarray:
+    """How many of the draws are each state, or lie in each cell, or their weight; the last entry is beyond."""
     states = np.asarray(states)
     if isinstance(space, Box):
-        inner = np.histogramdd(states, axes(space, CELLS))[0].ravel()
-        return np.append(inner, len(states) - inner.sum())
+        inner = np.histogramdd(states, axes(space, CELLS), weights=weights)[0].ravel()
+        return np.append(inner, (len(states) if weights is None else weights.sum()) - inner.sum())
     shape = space.shape if isinstance(space, Lattice) else (space.categories,) * space.length
-    return np.append(np.bincount(np.ravel_multi_index(tuple(states.T), shape), minlength=int(np.prod(shape))), 0)
+    cells = np.ravel_multi_index(tuple(states.T), shape)
+    return np.append(np.bincount(cells, weights, minlength=int(np.prod(shape))), 0)
 
 
 @each_decoder
@@ -116,6 +117,72 @@ def test_it_is_a_distribution_that_it_draws_from(name, key):
     np.testing.assert_allclose(probs.sum() + beyond, 1.0, rtol=0, atol=QUADRATURE + chance + guessed)
     assert probs.std() > 1e-4
     assert_frequencies(seen[:-1], probs / probs.sum(), detects=0.09)
+
+
+EVEN = ("affine flow, normal base", "nlsq flow, uniform base", "mixture", "dequantized flow, mlp noise",
+        "autoregressive", "autoregressive, masked")  # fmt: skip
+"""One of each kind whose `draw` is its own."""
+FEW, SETS = 16, 1000
+
+
+@functools.cache
+def drawn(name):
+    """Many small weighted sets for one embedding, and log p of every place."""
+    space, _ = DECODERS[name]
+    _, model = model_of(name)
+    embedding = jax.random.normal(jax.random.key(5), (EMBEDDING,))
+
+    @eqx.filter_jit
+    def look(model, keys, places):
+        states, log_weights = jax.vmap(lambda key: model.draw(key, embedding, FEW, space))(keys)
+        numbers = jax.vmap(jax.vmap(space.encode))(states)
+        return (
+            states,
+            jax.nn.softmax(log_weights),
+            jnp.sin(2.0 * numbers[..., 0]),
+            model.log_prob(embedding, places, space),
+        )
+
+    found = look(model, jax.random.split(jax.random.key(6), SETS), jnp.asarray(points(space)))
+    return tuple(np.asarray(part, np.int64 if part.dtype == jnp.int32 else np.float64) for part in found)
+
+
+@pytest.mark.parametrize("name", [*EVEN, "enumerated"])
+def test_weighted_draws_stand_for_the_distribution(name):
+    """The mean weight of every state, or of every cell, is its probability."""
+    space, _ = DECODERS[name]
+    states, weights, _, log_probs = drawn(name)
+    probs = masses(space, log_probs)
+    shares = np.stack([counts(space, some, own)[:-1] for some, own in zip(states, weights, strict=True)])
+    chance = monte_carlo(np.maximum(shares.std(axis=0), np.sqrt(probs / FEW)), SETS, k=5)
+    np.testing.assert_array_less(np.abs(shares.mean(axis=0) - probs), chance + QUADRATURE * probs + 1e-9)
+
+
+@pytest.mark.parametrize("name", EVEN)
+def test_even_draws_vary_less_than_independent_ones(name):
+    """The mean of a smooth function over a set, by more than four standard errors of its variance."""
+    _, weights, values, _ = drawn(name)
+    means = np.sum(weights * values, axis=1)
+    variance = np.mean(np.sum(weights * (values - means.mean()) ** 2, axis=1))
+    assert means.var() * (1.0 + monte_carlo(np.sqrt(2.0), SETS)) < variance / FEW
+
+
+@pytest.mark.parametrize("name", ["autoregressive", "autoregressive, masked"])
+def test_sequences_are_drawn_once_each(name):
+    space, _ = DECODERS[name]
+    states, weights, _, _ = drawn(name)
+    for some, own in zip(states[:50], weights[:50], strict=True):
+        kept = [tuple(state) for state, weight in zip(some.tolist(), own, strict=True) if weight > 0]
+        assert len(set(kept)) == len(kept) == (FEW if name == "autoregressive" else 6)
+        assert name == "autoregressive" or all(len(set(sequence)) == space.length for sequence in kept)
+
+
+def test_all_sequences_are_drawn_where_there_is_room_for_them():
+    """Each with its own probability: the 6 permutations among 16 places."""
+    space, _ = DECODERS["autoregressive, masked"]
+    states, weights, _, log_probs = drawn("autoregressive, masked")
+    for some, own in zip(states[:50], weights[:50], strict=True):
+        np.testing.assert_allclose(counts(space, some, own)[:-1], np.exp(log_probs), **FLOAT)
 
 
 @each_decoder

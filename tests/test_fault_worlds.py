@@ -137,7 +137,7 @@ ROOMS = {
     "exact": ExactFilter,
     "particle": lambda: ParticleFilter(64, threshold=0.0),
     "neural, tabular": lambda: NeuralBayesianFilter(TabularModel(Lattice((4,))), 64),
-    "neural, enumerated": lambda: NeuralBayesianFilter(
+    "faithful, enumerated": lambda: NeuralBayesianFilter.faithful(
         with_random_parameters(CONFIGS["enumerated"]((4,)).build, jax.random.key(1)), 64
     ),
     "approx": lambda: ApproxBeliefs(TabularModel(Lattice((4,))), 64),
@@ -170,8 +170,11 @@ def test_weights_from_1e_minus_300_to_1(name, key):
     spread, info = filter.step(key, start, jnp.asarray(0), world, stays)
     assert_sound((spread, info))
     assert not bool(info.recovered)
-    weighted = getattr(spread, "particles", spread) if name.startswith(("particle", "neural")) else None
-    if weighted is not None:
+    if name == "neural, tabular":  # all branches of all rooms, of which one of each has weight
+        logs = np.asarray(spread.particles.log_weights)
+        np.testing.assert_allclose(logs[np.isfinite(logs)], SPAN[:, 0] - logsumexp(SPAN[:, 0]), **FLOAT)
+    if name.startswith(("particle", "faithful")):
+        weighted = getattr(spread, "particles", spread)
         logs = SPAN[np.asarray(weighted.states)[:, 0], 0]
         np.testing.assert_allclose(weighted.log_weights, logs - logsumexp(logs), **FLOAT)
         np.testing.assert_allclose(info.log_evidence, logsumexp(logs) - np.log(64), **FLOAT)
@@ -199,7 +202,7 @@ def test_terminal_states_are_absorbing(name, key):
         np.testing.assert_allclose(info.log_evidence, np.log(0.5), **FLOAT)
     assert_sound(state)
     probs = np.asarray(probabilities(filter, state, world))
-    if name != "neural, enumerated":  # an untrained model does not know
+    if name != "faithful, enumerated":  # an untrained model does not know
         np.testing.assert_allclose(probs, [0, 0, 0, 1], **FLOAT)
     else:
         np.testing.assert_allclose(probs.sum(), 1.0, **FLOAT)
@@ -209,7 +212,8 @@ def test_terminal_states_are_absorbing(name, key):
 @pytest.mark.parametrize("nothing", [0.0, np.nan])
 def test_a_policy_that_puts_zero_on_everything(name, nothing, key):
     """Nothing can happen, and nothing does: no NaN and no room that there is not. The exact filter sees it, keeps the
-    belief it had and says so; a simulator's draw of nothing is its last outcome, which a particle cannot tell."""
+    belief it had and says so, and one that follows all branches says so too; a simulator's draw of nothing is its last
+    outcome, which a particle cannot tell."""
     world, filter = rooms(np.full((4, 4), nothing), np.log([[0.5, 0.5]] * 4)), in_rooms(name)
     start = begin(filter, key, world)
     state, info = filter.step(key, start, jnp.asarray(0), world, jnp.asarray(0.0))
@@ -218,6 +222,8 @@ def test_a_policy_that_puts_zero_on_everything(name, nothing, key):
     if name in ("exact", "approx"):
         assert bool(info.recovered)
         np.testing.assert_allclose(getattr(state, "truth", state), getattr(start, "truth", start), **FLOAT)
+    elif name == "neural, tabular":
+        assert bool(info.recovered)
     else:
         states = np.asarray(getattr(state, "particles", state).states)
         assert np.all(states == 3)

@@ -40,6 +40,7 @@ def test_with_no_discount_and_the_whole_trace_an_advantage_is_the_result_less_th
     np.testing.assert_allclose(advantages(rewards, values, 1.0, 1.0), rewards[-1] - values, **FLOAT)
 
 
+@pytest.mark.slow
 def test_the_loss_at_the_old_policy_has_the_gradient_of_the_policy_gradient_theorem(key):
     """There the ratio is 1 and nothing is clipped: the gradient is that of -mean(A log π)."""
     learner = Learner.new(key, TINY)

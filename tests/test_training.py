@@ -223,6 +223,7 @@ def earlier_loss(model, key, states, space, *, random_sets=False):
     return -jnp.mean(prepared.objective(key, embeddings, scored, space))
 
 
+@pytest.mark.slow
 def test_without_random_sets_training_is_what_it_was(uninterrupted, monkeypatch):
     """Bit for bit; and with them it is another, which learns as well."""
     with monkeypatch.context() as patch:

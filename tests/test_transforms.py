@@ -190,7 +190,7 @@ def flowjax_layer(transformer, ours, layer, kept, moved, parameters):
 
 
 @pytest.mark.parametrize(("name", "transformer"), [("affine", flowjax_affine), ("spline", flowjax_spline)])
-@pytest.mark.parametrize("dimension", [2, 3])
+@pytest.mark.parametrize("dimension", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_flowjax_with_the_same_parameters_is_the_same_flow(name, transformer, dimension, key):
     """Values, inverses and log-determinants of a stack of layers, one of FlowJAX's after the other."""
     # Not too steep: the inverse of a nearly flat spline multiplies the roundings of both.

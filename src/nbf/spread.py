@@ -18,6 +18,8 @@ from nbf import prng
 
 ROUNDING = 1.0 - 1e-6
 """Weights this near to the threshold count as heavier: chance must not lose what is kept for certain."""
+DIRECT = 128
+"""Up to here all pairs are compared, in one fused loop; beyond, that would take the square of their number."""
 
 
 def threshold(weights: Float[Array, " k"], count: int) -> Float[Array, ""]:
@@ -49,6 +51,12 @@ def optimal(
     return indices, jnp.log(_normalized(jnp.where(used, jnp.log(kept), -jnp.inf)))
 
 
+def left_to_chance(log_weights: Float[Array, " k"], count: int) -> Float[Array, ""]:
+    """The share of the weight of which `optimal` decides by chance which points have it."""
+    weights = _normalized(log_weights)
+    return jnp.sum(jnp.where(weights < threshold(weights, count) * ROUNDING, weights, 0.0))
+
+
 def split(key: Key[Array, ""], log_weights: Float[Array, " n"]) -> tuple[Int[Array, " n"], Float[Array, " n"]]:
     """Indices in which the places of entries without weight are given to copies of the others, in proportion to
     their weights; copies of one entry share its weight. The log weights are normalised."""
@@ -58,7 +66,8 @@ def split(key: Key[Array, ""], log_weights: Float[Array, " n"]) -> tuple[Int[Arr
     spare = n - jnp.sum(some)
     copies = some + _evenly(key, weights * spare)
     ends = jnp.cumsum(copies)
-    indices = jnp.minimum(jnp.searchsorted(ends, jnp.arange(n), side="right", method="compare_all"), n - 1)
+    method = "compare_all" if n <= DIRECT else "scan"
+    indices = jnp.minimum(jnp.searchsorted(ends, jnp.arange(n), side="right", method=method), n - 1)
     shared = log_weights[indices] - jnp.log(jnp.maximum(copies[indices], 1).astype(jnp.float32))
     # Rounding may leave a place too many; a heavy entry then has one copy more, which counts for nothing.
     return indices, jnp.log(_normalized(jnp.where(jnp.arange(n) < ends[-1], shared, -jnp.inf)))

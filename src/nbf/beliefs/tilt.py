@@ -35,8 +35,9 @@ class Tilt(eqx.Module):
     target: Float[Array, " m"]
 
     def __call__(self, log_probs: Float[Array, " n"], features: Float[Array, "m n"]) -> Float[Array, " n"]:
-        """log p of states, given their log q and their features."""
-        return log_probs + self.multiplier @ (features - self.target[:, None]) - self.log_total
+        """log p of states, given their log q and their features, which do not matter where q is zero."""
+        change = self.multiplier @ (features - self.target[:, None]) - self.log_total
+        return jnp.where(log_probs > -jnp.inf, log_probs + change, -jnp.inf)
 
 
 def tilt(

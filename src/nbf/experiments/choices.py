@@ -101,9 +101,13 @@ class Beyond:
         from nbf.experiments.requests import at_least, seed
 
         steps = None if amount.steps is None else at_least(1, steps=amount.steps)
-        episodes = 200 if amount.episodes is None else at_least(2, episodes=amount.episodes)
-        names = self.config or CONFIGS
-        return [BeyondJob(name, seed(number), episodes, steps) for name in names for number in amount.seeds]
+        episodes = None if amount.episodes is None else at_least(2, episodes=amount.episodes)
+
+        def job(name: str, number: int) -> BeyondJob:
+            usual = 100 if name == "triangulation" else 200  # its truth is dear
+            return BeyondJob(name, seed(number), usual if episodes is None else episodes, steps)
+
+        return [job(name, number) for name in self.config or CONFIGS for number in amount.seeds]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -320,6 +324,8 @@ class Entry:
         return (self.quick_parts if quick else self.parts) or (Part(self.options()),)
 
 
+GRIDWORLDS = tuple(f"{grid}-{kind}" for kind in ("fixed", "random") for grid in ("5-2D", "8-2D", "5-3D", "8-3D"))
+"""The paper's eight configurations."""
 EXPERIMENTS: dict[str, Entry] = {
     "gridworld": Entry(
         Gridworld,
@@ -328,6 +334,8 @@ EXPERIMENTS: dict[str, Entry] = {
             Part(Gridworld(config=("5-2D-fixed", "8-2D-fixed", "5-2D-random", "8-2D-random")), seeds=2),
             Part(Gridworld(config=("5-3D-fixed", "8-3D-fixed", "5-3D-random", "8-3D-random", "8-2D-random-diffuse"))),
             Part(Gridworld(config=("8-2D-random", "5-3D-random"), arm=("enumerated",))),
+            Part(Gridworld(config=GRIDWORLDS, arm=("recurrent",)), steps=10_000),
+            Part(Gridworld(config=("8-2D-random",), arm=("kernel",))),
         ),
         quick_parts=(
             Part(Gridworld(config=("5-2D-fixed", "8-2D-random", "5-3D-random"))),
@@ -342,7 +350,10 @@ EXPERIMENTS: dict[str, Entry] = {
     "goofspiel": Entry(
         Goofspiel,
         quick=Amount(steps=50, episodes=10, few=True),
-        parts=(Part(Goofspiel(), steps=3000), Part(Goofspiel(arm=("autoregressive",)), steps=6000)),
+        parts=(
+            Part(Goofspiel(), seeds=2, steps=3000),
+            Part(Goofspiel(arm=("autoregressive",)), seeds=2, steps=6000),
+        ),
         quick_parts=(Part(Goofspiel(cards=(4,), arm=("faithful", "autoregressive"))),),
     ),
     "triangulation": Entry(
@@ -361,7 +372,10 @@ EXPERIMENTS: dict[str, Entry] = {
     "beyond": Entry(
         Beyond,
         quick=Amount(steps=50, episodes=4),
-        parts=(Part(Beyond(), seeds=3),),
+        parts=(
+            Part(Beyond(config=(*GRIDWORLDS, "8-2D-random-diffuse", "8-2D-random-long", "triangulation")), seeds=3),
+            Part(Beyond(config=("k=5", "k=6", "k=7")), seeds=2),
+        ),
         quick_parts=(Part(Beyond(config=("5-2D-random",))),),
     ),
     "simulation-cost": Entry(

@@ -37,7 +37,7 @@ from nbf.contracts import (
 )
 from nbf.filters.attempts import diverged, until_some_weight
 from nbf.spaces import Lattice
-from nbf.spread import optimal, split
+from nbf.spread import left_to_chance, optimal, split
 
 SURE = 0.01
 """Ridge of the tilt where chance had no part in an embedding."""
@@ -108,7 +108,7 @@ def _fewest(
     if log_weights.shape[0] == n:
         return states, log_weights, jnp.zeros(())
     chosen, kept = optimal(key, log_weights, n)
-    return jax.tree.map(lambda leaf: leaf[chosen], states), kept, chance(kept)
+    return jax.tree.map(lambda leaf: leaf[chosen], states), kept, left_to_chance(log_weights, n)
 
 
 def _branches(environment: Environment, states: State, policy: Policy) -> int:
@@ -300,8 +300,6 @@ class NeuralBayesianFilter(Filter):
             return one_each()
         assert isinstance(environment, Enumerable)
         parents, parent_weights, lost = _fewest(spread_key, states, log_weights, self.num_particles // branches)
-        # Where all states that carry the belief are there, chance has no part in them, however alike they are.
-        lost = jnp.where(jnp.sum(log_weights > -jnp.inf) <= self.num_particles // branches, 0.0, lost)
 
         def all_branches() -> tuple[Any, ...]:
             ends, log_probs = jax.vmap(environment.successors, (0, None))(parents, policy)
