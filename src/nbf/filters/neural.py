@@ -36,7 +36,7 @@ from nbf.contracts import (
     StateSpace,
 )
 from nbf.filters.attempts import diverged, until_some_weight
-from nbf.spaces import Lattice
+from nbf.spaces import Box, Lattice
 from nbf.spread import left_to_chance, optimal, split
 
 SURE = 0.01
@@ -91,7 +91,10 @@ class ModelBelief(Belief):
             return log_probs
         features = self.model.features(states, self.space)
         assert features is not None
-        return jnp.where(jax.vmap(self.space.contains)(states), self.tilt(log_probs, features), -jnp.inf)
+        tilted = self.tilt(log_probs, features)
+        if isinstance(self.space, Box):  # the mass beyond its walls is what clipping puts on them
+            return tilted
+        return jnp.where(jax.vmap(self.space.contains)(states), tilted, -jnp.inf)
 
 
 def chance(log_weights: Float[Array, " k"]) -> Float[Array, ""]:
@@ -267,7 +270,9 @@ class NeuralBayesianFilter(Filter):
         space = _in_context(environment.space, state.context)
         found = None
         if self.consistent:
-            found = self._tilt(*_whole(self.model, state.embedding, space), state, space)
+            # What chance alone made is no reason to correct the model: then it is reported as it is.
+            states, log_weights = _whole(self.model, state.embedding, space)
+            found = self._tilt(states, log_weights, state, space, lambda doubt: doubt / jnp.maximum(1.0 - doubt, 1e-6))
         return ModelBelief(self.model, state.embedding, space, found)
 
     def _moved(
@@ -321,14 +326,19 @@ class NeuralBayesianFilter(Filter):
         return log_weights if found is None or features is None else found(log_weights, features)
 
     def _tilt(
-        self, states: State, log_weights: Float[Array, " k"], state: NeuralState, space: StateSpace
+        self,
+        states: State,
+        log_weights: Float[Array, " k"],
+        state: NeuralState,
+        space: StateSpace,
+        ridge: Callable[[Float[Array, ""]], Float[Array, ""]] = lambda doubt: doubt,
     ) -> Tilt | None:
-        """Towards the embedding; None where nothing is to be tilted."""
+        """Towards the embedding, the less so the more doubt there is; None where nothing is to be tilted."""
         features = self.model.features(states, space) if self.consistent else None
         if features is None:
             return None
         doubt = jnp.maximum(state.doubt, chance(normalize(log_weights)[0]))
-        return tilt(log_weights, features, state.embedding, SURE + doubt)
+        return tilt(log_weights, features, state.embedding, SURE + ridge(doubt))
 
     def estimate(self, state: NeuralState, function: Callable[[State], Any]) -> Any:
         """Line 7 of Algorithm 1: the self-normalised estimate of E[f(x)] from the step's own particles."""
