@@ -314,6 +314,7 @@ class NeuralBayesianFilter(Filter):
             spare = self.num_particles - weights.size
             pad = lambda leaf: jnp.concatenate([leaf, jnp.repeat(leaf[:1], spare, axis=0)])  # noqa: E731
             origins, flat = jax.tree.map(pad, origins), jax.tree.map(pad, flat)
+            # The little that chance decided here is not held against the embedding: to count it was no better.
             return origins, flat, jnp.pad(weights.ravel(), (0, spare), constant_values=-jnp.inf), drawn
 
         return jax.lax.cond(jnp.maximum(lost, drawn) <= FEW, all_branches, one_each)
