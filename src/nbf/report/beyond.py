@@ -4,7 +4,7 @@
 |---|---|---|
 | `beyond-gridworld`, `beyond-goofspiel`, `beyond-triangulation` | configurations | mean JS to the truth |
 | `beyond-time` | configurations | µs of an update |
-| `beyond` | one configuration of each domain | mean JS, and µs of an update |
+| `beyond` | one or two configurations of each domain | mean JS of the default filter, the paper's and their rivals |
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from nbf.evaluation.records import ALL, Record, read_records, summary
+from nbf.evaluation.records import Record, read_records
 from nbf.report.plots import divergence_figure
-from nbf.report.tables import MISSING, Page, config_order, label, layout, markdown_table, row_of, row_order
+from nbf.report.tables import Page, config_order, markdown_table
 
 HEADLINE = ("8-2D-random", "8-3D-random", "k=5", "k=6", "triangulation")
 SHOWN = {("nbf", "default"), ("nbf", "faithful"), ("branching", ""), ("pf", ""), ("pf-kde", "")}
@@ -43,9 +43,10 @@ def page(folder: Path) -> Page:
         tables["beyond-time"] = markdown_table(records, configs=configs, metric="us_per_update", digits=0, calls=True)
     shown = [config for config in HEADLINE if config in configs]
     if shown:
-        tables["beyond"] = headline(records, shown)
+        few = [record for record in records if (record.filter, record.arm) in SHOWN]
+        tables["beyond"] = markdown_table(few, configs=shown, calls=True)
     captions = {
-        "beyond": "JS to the truth, and µs of an update in brackets, by calls of the simulator",
+        "beyond": "JS to the truth, by calls of the simulator a step",
         "beyond-gridworld": "Gridworld: JS to the truth of the default filter, its parts, and its rivals",
         "beyond-goofspiel": "Goofspiel: JS to the truth of the default filter, its parts, and its rivals",
         "beyond-triangulation": "Triangulation: JS to the truth of the default filter, its parts, and its rivals",
@@ -59,23 +60,3 @@ def page(folder: Path) -> Page:
 def figure(records: Sequence[Record], panels: Sequence[str]) -> Figure:
     """JS by step, one panel for each configuration."""
     return divergence_figure([record for record in records if (record.filter, record.arm) in SHOWN], panels)
-
-
-def headline(records: Sequence[Record], configs: Sequence[str]) -> str:
-    """`JS (µs)` of the default filter, the paper's and their rivals, with the calls of each."""
-    found = {
-        (row_of(entry), entry.config, entry.metric): entry
-        for entry in summary(records)
-        if entry.step == ALL and entry.config in configs and (entry.filter, entry.arm) in SHOWN
-    }
-
-    def cell(row: tuple[str, str, int], config: str) -> str:
-        js, time = found.get((row, config, "js")), found.get((row, config, "us_per_update"))
-        if js is None:
-            return MISSING
-        return f"{js.value:.3f}" + ("" if time is None else f" ({time.value:.0f} µs)")
-
-    rows = sorted({row for row, _, _ in found}, key=row_order)
-    lines = [["Filter", "Calls", *configs]]
-    lines += [[label(*row), str(row[2]), *(cell(row, config) for config in configs)] for row in rows]
-    return layout(lines)
