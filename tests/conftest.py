@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -26,6 +28,23 @@ def pytest_report_header() -> str:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if not terminalreporter.showheader:
         terminalreporter.write_line(HEADER)
+
+
+MOST_MAPS = 30_000
+"""Memory maps of a process at which compiled programs are let go: each takes some, and Linux allows 65 530."""
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """A worker that has compiled thousands of programs would crash for want of memory maps."""
+    maps = Path("/proc/self/maps")
+    if nextitem is not None and nextitem.path != item.path and maps.exists():
+        with maps.open("rb") as lines:
+            many = sum(1 for _ in lines) > MOST_MAPS
+        if many:
+            import jax
+
+            jax.clear_caches()
+            gc.collect()
 
 
 @pytest.fixture
