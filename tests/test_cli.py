@@ -242,7 +242,7 @@ def test_the_exit_code_reaches_the_shell_without_a_traceback():
     code = "import sys; from nbf.cli import main; sys.exit(main())"
     done = subprocess.run([sys.executable, "-c", code, "train", "--arm", "x"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
-    arms = "faithful, enumerated, recurrent, recurrent-adam"
+    arms = "faithful, enumerated, wide, recurrent, recurrent-adam"
     assert done.stderr.splitlines() == [f"nbf: There is no arm 'x'; choose from {arms}."]
 
 
