@@ -69,9 +69,9 @@ class Gridworld:
     ] = ()
     """Configurations, as the paper names them."""
     arm: tuple[str, ...] = ("faithful",)
-    """Models to train for each: faithful (the paper's), enumerated (a softmax over all cells), recurrent (the paper's
-    baseline), recurrent-adam (the same with an optimizer that learns faster); and, not trained, kernel (the
-    kernel mean embedding)."""
+    """Models to train for each: faithful (the paper's), enumerated (a softmax over all cells), wide (a larger one),
+    recurrent (the paper's baseline), recurrent-adam (the same with an optimizer that learns faster); and, not
+    trained, kernel (the kernel mean embedding)."""
 
     def jobs(self, amount: Amount) -> Sequence[Job]:
         from nbf.config import GRIDWORLD_NAMES
