@@ -127,7 +127,7 @@ def test_goofspiel_with_every_filter(tmp_path):
     assert {("pf", "us_per_update"), ("nbf", "js_sharp"), ("emp", "entropy_diffuse")} <= told
     assert {record.config for record in records} == {"k=3", "k=3-run"}
     page = drawn("goofspiel", folder)
-    assert set(page.figures) == {"goofspiel.png", "goofspiel-run.png"}
+    assert set(page.figures) == {"goofspiel.png", "goofspiel-run.png", "goofspiel-loss.png"}
     for line in ("Exact samples (64)", "PF (16)", "NBF (8)", "Approx Beliefs"):
         assert line in page.tables["goofspiel"]
 

@@ -20,7 +20,7 @@ from tolerances import FLOAT, monte_carlo
 from nbf.contracts import InputError
 from nbf.environments.goofspiel import GoofspielFamily
 from nbf.environments.goofspiel_game import GoofspielGame
-from nbf.experiments import goofspiel
+from nbf.experiments import goofspiel, goofspiel_games
 from nbf.experiments.choices import Amount, Goofspiel
 from nbf.experiments.selfplay import SelfPlayConfig
 from nbf.filters.prefixes import PrefixFilter, PrefixPosteriors
@@ -125,7 +125,7 @@ def test_the_context_is_as_long_as_the_public_history(cards):
 
 @functools.cache
 def games():
-    return goofspiel.tracks(FAMILY, jax.random.split(jax.random.key(3), 6))
+    return goofspiel_games.tracks(FAMILY, jax.random.split(jax.random.key(3), 6))
 
 
 class Replayed(eqx.Module):
@@ -210,7 +210,7 @@ def test_the_divergence_is_that_over_all_sequences(kind, key):
     config = ModelConfig(TokensConfig(3, 4), decoder, MeanConfig(8, 1), EMBEDDING)
     model = with_random_parameters(config.build, jax.random.key(7), scale=0.2)
     found = np.asarray(jax.random.normal(key, (6, GAME.rounds, EMBEDDING)))
-    result = goofspiel.model_divergences(model, samples, key, found, games())
+    result = goofspiel_games.model_divergences(model, samples, key, found, games())
     log_prob = eqx.filter_jit(model.log_prob)
     expected = np.asarray(
         [
@@ -232,24 +232,24 @@ def test_the_divergence_is_that_over_all_sequences(kind, key):
 def test_every_state_with_weight_is_looked_at_once():
     rng = np.random.default_rng(0)
     truth = rng.random((5, 100)) * (rng.random((5, 100)) < np.asarray([0.0, 0.05, 0.32, 0.64, 1.0])[:, None])
-    owner, table = goofspiel.chunks(truth)
-    assert table.shape == (len(owner), goofspiel.CHUNK)
+    owner, table = goofspiel_games.chunks(truth)
+    assert table.shape == (len(owner), goofspiel_games.CHUNK)
     pairs = [(belief, state) for belief, row in zip(owner, table, strict=True) for state in row if state >= 0]
-    assert sorted(pairs) == sorted(zip(*np.nonzero(truth > goofspiel.NEGLIGIBLE), strict=True))
-    assert np.all(np.bincount(owner, minlength=5) == -(-(truth > 0).sum(axis=1) // goofspiel.CHUNK))
+    assert sorted(pairs) == sorted(zip(*np.nonzero(truth > goofspiel_games.NEGLIGIBLE), strict=True))
+    assert np.all(np.bincount(owner, minlength=5) == -(-(truth > 0).sum(axis=1) // goofspiel_games.CHUNK))
 
 
 def test_one_exact_sample_of_two_even_states_is_as_far_as_it_must_be(key):
     """JS of (1/2, 1/2) and (1, 0) is 3/4 log 4/3, whichever state is drawn."""
     truth = jnp.zeros((3, 2, 10)).at[:, :, 4:6].set(0.5)
-    found = goofspiel.exact_samples(1, jax.random.split(key, 3), truth)["js"]
+    found = goofspiel_games.exact_samples(1, jax.random.split(key, 3), truth)["js"]
     np.testing.assert_allclose(found, np.full((3, 2), 0.75 * np.log(4 / 3)), **FLOAT)
 
 
 def test_many_exact_samples_come_near(key):
     """The mean of JS of n samples of k even states is near (k - 1) / (8 n)."""
     truth = jnp.zeros((100, 2, 10)).at[:, :, 4:8].set(0.25)
-    found = np.asarray(goofspiel.exact_samples(1000, jax.random.split(key, 100), truth)["js"])
+    found = np.asarray(goofspiel_games.exact_samples(1000, jax.random.split(key, 100), truth)["js"])
     expected = 3 / 8000
     np.testing.assert_allclose(found.mean(), expected, rtol=0, atol=monte_carlo(expected, 200) + expected / 20)
 

@@ -22,7 +22,7 @@ from nbf.config import GridworldConfig, TriangulationConfig
 from nbf.contracts import BeliefModel, InputError
 from nbf.evaluation.evaluate import in_batches, records_by_step, update_microseconds
 from nbf.evaluation.records import ALL, Record, run_key
-from nbf.experiments import goofspiel, gridworld, triangulation
+from nbf.experiments import goofspiel, goofspiel_games, gridworld, triangulation
 from nbf.experiments.contenders import Contender
 from nbf.experiments.measured import measure_and_record
 from nbf.experiments.selfplay import SelfPlayConfig
@@ -221,15 +221,15 @@ def _goofspiel(job: BeyondJob, contenders: Sequence[Contender], runs: Path, bar:
     game, batch = job._game(), min(50, job.episodes)
     keys = jax.random.split(prng.stream(job.seed, "beyond", job.config), job.episodes)
     family = game.config.family(game.pool(runs).split().random)
-    games = in_batches(functools.partial(goofspiel.tracks, family), (keys,), batch=batch)
+    games = in_batches(functools.partial(goofspiel_games.tracks, family), (keys,), batch=batch)
     first = jax.device_put(jax.tree.map(lambda leaf: leaf[0], games))
     rounds = [at_step((first.environments, first.policies), t, changing=True) for t in range(len(first.observations))]
 
     def score(row: Contender) -> Scored:
         if row.name == "approx" or row.name == "nbf":
-            js = goofspiel.belief_divergences(row.filter, keys, games, batch=batch)
+            js = goofspiel_games.belief_divergences(row.filter, keys, games, batch=batch)
         else:
-            js = in_batches(functools.partial(goofspiel.scores, row.filter), (keys, games), batch=batch)["js"]
+            js = in_batches(functools.partial(goofspiel_games.scores, row.filter), (keys, games), batch=batch)["js"]
         return js, _timed(row, keys[0], rounds, first.observations.tolist())
 
     return _records(job, contenders, bar, score)
