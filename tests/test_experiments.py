@@ -107,12 +107,12 @@ def test_triangulation_with_every_filter(tmp_path):
 
 @pytest.mark.slow
 def test_goofspiel(tmp_path):
-    _, records = run_twice("goofspiel", goofspiel_job("autoregressive-context", "run"), tmp_path)
+    _, records = run_twice("goofspiel", goofspiel_job("autoregressive-context"), tmp_path)
     assert_bounded(records)
     assert {(record.filter, record.arm, record.config) for record in records} == {
-        (name, "autoregressive-context", "k=3-run") for name in ("approx", "nbf")
+        (name, "autoregressive-context", config) for name in ("approx", "nbf") for config in ("k=3", "k=3-run")
     }
-    assert sum(record.metric == "js" for record in records) == 2 * (1 + 2)
+    assert sum(record.metric == "js" for record in records) == 2 * 2 * (1 + 2)
     assert {record.value for record in records if record.metric == "legality"} == {1.0}
 
 
