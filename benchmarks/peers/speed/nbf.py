@@ -1,4 +1,4 @@
-"""Ours: `nbf.environment` and `nbf.ParticleFilter` as they come; `step` from Python, and `update` compiled."""
+"""Ours: `nbf.environment` and `nbf.ParticleFilter`; `step` from Python, and `update` compiled."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ PLANE = nbf.environment(
 
 @functools.cache
 def built(particles: int) -> nbf.ParticleFilter:
-    """One for all: a filter is no state."""
-    return nbf.ParticleFilter(particles)
+    """One for all: a filter is no state. It resamples at every step, as the others do."""
+    return nbf.ParticleFilter(particles, threshold=1.0)
 
 
 def stepped(particles: int) -> Call:

@@ -19,10 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Int32, Integer, Key, UInt32
 
+from nbf import prng
+
 DIRECT = 32
 """Up to here comparing all pairs, one fused loop, is the fastest way to search (measured on CPU)."""
-SHORT = 512
-"""Up to here XLA's own cumulative sum is as fast as the associative scan, and compiles faster."""
 
 
 def scaled(log_weights: Float[Array, " n"]) -> tuple[Float[Array, " n"], Float[Array, ""]]:
@@ -37,10 +37,14 @@ def scaled(log_weights: Float[Array, " n"]) -> tuple[Float[Array, " n"], Float[A
 
 
 def _sums(values: Integer[Array, " n"]) -> Integer[Array, " n"]:
-    """Cumulative sums of integers: exact, so the order of summation is free."""
-    if values.shape[0] <= SHORT:
-        return jnp.cumsum(values, dtype=values.dtype)
-    return jax.lax.associative_scan(jnp.add, values)
+    """Cumulative sums of integers: exact, so the order of summation is free. A CPU is fastest one by one."""
+
+    def one_by_one(values: Integer[Array, " n"]) -> Integer[Array, " n"]:
+        return jax.lax.scan(lambda total, value: (total + value,) * 2, jnp.zeros((), values.dtype), values)[1]
+
+    return jax.lax.platform_dependent(
+        values, cpu=one_by_one, default=lambda values: jnp.cumsum(values, dtype=values.dtype)
+    )
 
 
 def _partition(log_weights: Float[Array, " n"], total: int) -> UInt32[Array, " n"]:
@@ -85,7 +89,7 @@ def systematic(key: Key[Array, ""], log_weights: Float[Array, " n"]) -> Int[Arra
     """Points at equal distances behind one random offset: counts differ from n·w by less than 1."""
     n = log_weights.shape[0]
     bits = _spacing_bits(n)
-    offset = jax.random.bits(key, dtype=jnp.uint32) >> (32 - bits)
+    offset = prng.bits(key) >> (32 - bits)
     ends = _partition(log_weights, n << bits)
     return _ancestors(((ends + (np.uint32(2**bits - 1) - offset)) >> bits).astype(jnp.int32))
 
@@ -94,7 +98,7 @@ def stratified(key: Key[Array, ""], log_weights: Float[Array, " n"]) -> Int[Arra
     """One point anywhere in each of n equal stretches: counts differ from n·w by less than 2."""
     n = log_weights.shape[0]
     bits = _spacing_bits(n)
-    offsets = jax.random.bits(key, (n,), jnp.uint32) >> (32 - bits)
+    offsets = prng.bits(key, (n,)) >> (32 - bits)
     ends = _partition(log_weights, n << bits)
     stretch = (ends >> bits).astype(jnp.int32)
     passed = offsets.at[stretch].get(mode="clip") < (ends & np.uint32(2**bits - 1))
@@ -103,7 +107,7 @@ def stratified(key: Key[Array, ""], log_weights: Float[Array, " n"]) -> Int[Arra
 
 def draw(key: Key[Array, ""], log_weights: Float[Array, " n"], count: int) -> Int[Array, " count"]:
     """`count` independent indices in proportion to the weights, by inverse CDF."""
-    points = jax.random.bits(key, (count,), jnp.uint32) >> 1
+    points = prng.bits(key, (count,)) >> 1
     return _search(_partition(log_weights, 2**31), points)
 
 

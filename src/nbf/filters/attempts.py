@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
+from nbf import prng
+
 
 def some_weight(log_weights: Float[Array, " n"]) -> Bool[Array, ""]:
     """Whether any entry has weight; NaN and +inf, which no likelihood should be, count as none."""
@@ -38,7 +40,7 @@ def until_some_weight(
     """
 
     def attempt(number: Int[Array, ""]) -> tuple[Int[Array, ""], tuple[PyTree, Float[Array, " n"]]]:
-        return number + 1, propose(jax.random.fold_in(key, number), number)
+        return number + 1, propose(prng.fold_in(key, number), number)
 
     if max_attempts == 1:
         number, (proposal, log_weights) = attempt(jnp.int32(0))

@@ -280,7 +280,7 @@ class NeuralBayesianFilter(Filter):
     ) -> tuple[State, State, Float[Array, " n"], Float[Array, ""]]:
         """States of the belief, where each is moved to, log weights (illegal states have none), and how much chance
         there is in them."""
-        keys = jax.random.split(key, self.num_particles + 1)
+        keys = prng.split(key, self.num_particles + 1)
 
         def simulated(states: State, log_weights: Float[Array, " n"], doubt: Float[Array, ""]) -> tuple[Any, ...]:
             moved = jax.vmap(environment.transition, (0, 0, None))(keys[1:], states, policy)
@@ -290,7 +290,7 @@ class NeuralBayesianFilter(Filter):
             states = self.model.sample(keys[0], state.embedding, self.num_particles, space)
             log_weights = jnp.where(jax.vmap(space.contains)(states), self._even(), -jnp.inf)
             return simulated(states, self._tilted(states, log_weights, state, space), jnp.ones(()))
-        draw_key, spread_key, split_key = jax.random.split(keys[0], 3)
+        draw_key, spread_key, split_key = prng.split(keys[0], 3)
         states, log_weights = listed_or_drawn(self.model, draw_key, state.embedding, self.num_particles, space)
         drawn = chance(log_weights) if log_weights.shape[0] == self.num_particles else jnp.zeros(())
         log_weights = self._tilted(states, log_weights, state, space)
