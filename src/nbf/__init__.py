@@ -51,7 +51,8 @@ _HOMES = {
     "nbf.filters.gaussian": (
         "CubatureKalmanFilter", "EnsembleKalmanFilter", "ExtendedKalmanFilter", "KalmanFilter", "UnscentedKalmanFilter",
     ),
-    "nbf.filters.neural": ("ModelBelief", "NeuralBayesianFilter"),
+    "nbf.beliefs.modelled": ("ModelBelief",),
+    "nbf.filters.neural": ("NeuralBayesianFilter",),
     "nbf.filters.particle": ("ParticleFilter",),
     "nbf.filters.prefixes": ("PrefixFilter",),
     "nbf.filters.run": ("run",),

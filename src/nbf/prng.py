@@ -51,8 +51,8 @@ def bits(key: Key[Array, ""], shape: tuple[int, ...] = ()) -> UInt32[Array, "...
 
 def _plain(key: Key[Array, ""]) -> bool:
     """Whether it is a key of JAX's default generator in its default mode."""
-    default = str(jax.random.key_impl(key)) == "threefry2x32" and jax.config.jax_threefry_partitionable
-    return default and key.shape == ()
+    partitionable = jax.config.jax_threefry_partitionable  # pyright: ignore[reportAttributeAccessIssue]
+    return partitionable and str(jax.random.key_impl(key)) == "threefry2x32" and key.shape == ()
 
 
 def _wrapped(first: UInt32[Array, "..."], second: UInt32[Array, "..."]) -> Key[Array, "..."]:

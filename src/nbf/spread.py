@@ -5,7 +5,7 @@
 `optimal` is the resampling of Fearnhead and Clifford (2003) for discrete states: no index is drawn twice, each one
 heavier than a threshold c keeps its weight for certain, and of the others each is kept with probability w / c, as
 evenly as can be, with weight c. Among all unbiased ways to leave n points it has the least squared error. `split`
-shares out what weights are left unused: heavy points are simulated more often.
+shares out what weights are left unused: heavy points are simulated more often. `merged` makes one of equal points.
 """
 
 from __future__ import annotations
@@ -71,6 +71,20 @@ def split(key: Key[Array, ""], log_weights: Float[Array, " n"]) -> tuple[Int[Arr
     shared = log_weights[indices] - jnp.log(jnp.maximum(copies[indices], 1).astype(jnp.float32))
     # Rounding may leave a place too many; a heavy entry then has one copy more, which counts for nothing.
     return indices, jnp.log(_normalized(jnp.where(jnp.arange(n) < ends[-1], shared, -jnp.inf)))
+
+
+def merged(
+    places: Int[Array, " k"], log_weights: Float[Array, " k"], count: int
+) -> tuple[Int[Array, " count"], Float[Array, " count"]]:
+    """Entries at equal places as one: the index of the first of each, of which there must be at most `count`, and the
+    log of its total weight; -inf where there are fewer."""
+    # Those without weight come last, wherever they are.
+    places = jnp.where(log_weights > -jnp.inf, places, jnp.iinfo(places.dtype).max)
+    order = jnp.argsort(places)
+    group = jnp.cumsum(jnp.diff(places[order], prepend=places[order[0]]) > 0)
+    totals = jnp.zeros(count).at[group].add(jnp.exp(log_weights[order]))
+    first = order[jnp.minimum(jnp.searchsorted(group, jnp.arange(count)), len(order) - 1)]
+    return first, jnp.log(totals)
 
 
 def _normalized(log_weights: Float[Array, " k"]) -> Float[Array, " k"]:

@@ -40,7 +40,10 @@ def _sums(values: Integer[Array, " n"]) -> Integer[Array, " n"]:
     """Cumulative sums of integers: exact, so the order of summation is free. A CPU is fastest one by one."""
 
     def one_by_one(values: Integer[Array, " n"]) -> Integer[Array, " n"]:
-        return jax.lax.scan(lambda total, value: (total + value,) * 2, jnp.zeros((), values.dtype), values)[1]
+        def add(total: Integer[Array, ""], value: Integer[Array, ""]) -> tuple[Integer[Array, ""], Integer[Array, ""]]:
+            return total + value, total + value
+
+        return jax.lax.scan(add, jnp.zeros((), values.dtype), values)[1]
 
     return jax.lax.platform_dependent(
         values, cpu=one_by_one, default=lambda values: jnp.cumsum(values, dtype=values.dtype)

@@ -42,8 +42,11 @@ VARIANTS: dict[str, dict[str, bool]] = {
     "consistent alone": {"even_draws": False, "expand": False},
     "never expanded": {"expand": False},
     "not consistent": {"consistent": False},
+    "nothing carried": {"carry": False},
 }
 """The default filter, the paper's, and what is in between; `expand` needs even draws."""
+ON_THE_PLANE = ("default", "faithful", "even draws alone", "consistent alone")
+"""Where there is nothing to expand, and nothing that is carried."""
 GAMES, LONG = ("k=5", "k=6", "k=7"), "-long"
 GRIDS = (
     *(f"{size}-{dimension}D-{kind}" for kind in ("fixed", "random") for dimension in (2, 3) for size in (5, 8)),
@@ -68,7 +71,7 @@ def rows(config: str, model: BeliefModel) -> list[Contender]:
     most, *fewer = CALLS[domain]
     found = [Contender(NeuralBayesianFilter(model, n), "nbf", "default", n, n) for n in fewer]
     for arm, options in VARIANTS.items():
-        if domain != "triangulation" or arm not in ("never expanded", "not consistent"):  # nothing to expand there
+        if domain != "triangulation" or arm in ON_THE_PLANE:
             found.append(Contender(NeuralBayesianFilter(model, most, **options), "nbf", arm, most, most))
     found.append(Contender(ApproxBeliefs(model, 64, **_truth(domain)), "approx", "default", 0, 0))
     if domain != "triangulation":

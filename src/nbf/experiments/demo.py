@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
+from nbf.beliefs.modelled import ModelBelief
 from nbf.beliefs.sources import rollout
 from nbf.config import GridworldConfig
 from nbf.contracts import BeliefModel, Filter, FilterState, InputError, Policy
@@ -30,7 +31,7 @@ from nbf.evaluation.divergence import jensen_shannon, state_probabilities
 from nbf.evaluation.evaluate import mean_and_error, update_microseconds
 from nbf.experiments.contenders import Contender
 from nbf.experiments.gridworld import Counter, EvaluationConfig, contenders, family_of
-from nbf.filters.neural import ModelBelief, NeuralBayesianFilter, NeuralState
+from nbf.filters.neural import NeuralBayesianFilter, NeuralState
 from nbf.filters.run import run
 from nbf.report.plots import Episode
 from nbf.report.tables import label

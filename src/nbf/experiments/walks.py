@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from nbf.beliefs.modelled import ModelBelief
 from nbf.contracts import Filter, FilterState, InputError
 from nbf.environments.triangulation import ScanPolicy, Triangulation
-from nbf.filters.neural import ModelBelief
 
 SCAN, STOP = 4, 5
 """The actions after the four directions."""

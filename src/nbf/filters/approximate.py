@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
+from nbf.beliefs.modelled import ModelBelief
 from nbf.contracts import (
     BeliefModel,
     Embedding,
@@ -20,7 +21,7 @@ from nbf.contracts import (
     Policy,
 )
 from nbf.filters.exact import ExactFilter
-from nbf.filters.neural import ModelBelief, check_space
+from nbf.filters.neural import check_space
 
 
 class ApproxState(eqx.Module):

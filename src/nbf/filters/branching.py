@@ -10,12 +10,12 @@ from __future__ import annotations
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Key
 
 from nbf.beliefs.particles import ParticleBelief, effective_sample_size, normalize
 from nbf.contracts import Enumerable, Environment, Filter, FilterInfo, InputError, Observation, Policy, State
 from nbf.filters.particle import ParticleState
-from nbf.spread import optimal
+from nbf.spread import merged, optimal
 
 
 class BranchingFilter(Filter):
@@ -80,14 +80,8 @@ class BranchingFilter(Filter):
 
     def _merged(self, states: State, log_weights: Float[Array, " k"], environment: Enumerable) -> ParticleState:
         """The set with equal states as one, `num_calls` entries long; behind them, copies without weight."""
-        places: Int[Array, " k"] = jax.vmap(environment.index)(states)
-        # Those without weight come last, wherever they are.
-        places = jnp.where(log_weights > -jnp.inf, places, jnp.iinfo(places.dtype).max)
-        order = jnp.argsort(places)
-        group = jnp.cumsum(jnp.diff(places[order], prepend=places[order[0]]) > 0)
-        totals = jnp.zeros(self.num_calls).at[group].add(jnp.exp(log_weights[order]))
-        first = order[jnp.minimum(jnp.searchsorted(group, jnp.arange(self.num_calls)), len(order) - 1)]
-        return ParticleState(jax.tree.map(lambda leaf: leaf[first], states), normalize(jnp.log(totals))[0])
+        first, totals = merged(jax.vmap(environment.index)(states), log_weights, self.num_calls)
+        return ParticleState(jax.tree.map(lambda leaf: leaf[first], states), normalize(totals)[0])
 
 
 def _enumerable(environment: Environment) -> Enumerable:

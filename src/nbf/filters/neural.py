@@ -18,11 +18,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
-from nbf.beliefs import resampling
+from nbf.beliefs.modelled import DRAWS, ModelBelief, listed_or_drawn, mixed
 from nbf.beliefs.particles import ParticleBelief, effective_sample_size, normalize
 from nbf.beliefs.tilt import Tilt, tilt
 from nbf.contracts import (
-    Belief,
     BeliefModel,
     Embedding,
     Enumerable,
@@ -36,65 +35,20 @@ from nbf.contracts import (
     StateSpace,
 )
 from nbf.filters.attempts import diverged, until_some_weight
-from nbf.spaces import Box, Lattice
-from nbf.spread import left_to_chance, optimal, split
+from nbf.spaces import Lattice
+from nbf.spread import left_to_chance, merged, optimal, split
 
 SURE = 0.01
 """Ridge of the tilt where chance had no part in an embedding."""
 FEW = 0.2
 """The most of a belief's mass that chance may decide upon for all branches of few states to be simulated: to lose
 states costs more than to draw one branch of each."""
+CARRIED = 0.7
+"""The share of the next belief that particles stand for by themselves where all their branches were simulated."""
 ALIKE = 1e-4
 """Log weights this near to each other are the same."""
-DRAWS = 256
-"""States of a model by which the total of a tilt is estimated where they cannot be listed."""
 LISTABLE = 4096
 """Up to this many cells, the total of a tilt on a lattice is the sum over all of them."""
-
-
-class ModelBelief(Belief):
-    """p_θ: what a belief model makes of an embedding, or its tilt, which is of the legal states alone."""
-
-    model: BeliefModel
-    embedding: Embedding
-    space: StateSpace
-    tilt: Tilt | None = None
-
-    def sample(self, key: Key[Array, ""], n: int) -> State:
-        if self.tilt is None:
-            return self.model.sample(key, self.embedding, n, self.space)
-        # Importance resampling: exact where the model lists its states, else of four times as many draws.
-        draw_key, choice_key = jax.random.split(key)
-        states, log_weights = listed_or_drawn(self.model, draw_key, self.embedding, max(4 * n, DRAWS), self.space)
-        chosen = resampling.draw(choice_key, self._tilted(log_weights, states), n)
-        return jax.tree.map(lambda leaf: leaf[chosen], states)
-
-    def log_prob(self, state: State) -> Float[Array, ""]:
-        return self.log_probs(jax.tree.map(lambda leaf: leaf[None], state))[0]
-
-    def log_probs(self, states: State) -> Float[Array, " n"]:
-        """log p_θ of each state of a set."""
-        return self._tilted(self.model.log_prob(self.embedding, states, self.space), states)
-
-    def expectation(self, function: Callable[[State], Any]) -> Any:
-        if not isinstance(self.space, Lattice):
-            raise InputError(
-                f"The expectation over {self.space.signature} has no closed form: average over samples instead, or "
-                "use the filter's own estimate, NeuralBayesianFilter.estimate."
-            )
-        points = jnp.asarray(self.space.points())
-        probs = jax.nn.softmax(self.log_probs(points))
-        return jax.tree.map(lambda values: jnp.tensordot(probs, values, 1), jax.vmap(function)(points))
-
-    def _tilted(self, log_probs: Float[Array, " n"], states: State) -> Float[Array, " n"]:
-        if self.tilt is None:
-            return log_probs
-        features = self.model.features(states, self.space)
-        assert features is not None
-        tilted = self.tilt(log_probs, features)
-        if isinstance(self.space, Box):  # the mass beyond its walls is what clipping puts on them
-            return tilted
-        return jnp.where(jax.vmap(self.space.contains)(states), tilted, -jnp.inf)
 
 
 def chance(log_weights: Float[Array, " k"]) -> Float[Array, ""]:
@@ -122,20 +76,6 @@ def _branches(environment: Environment, states: State, policy: Policy) -> int:
     return jax.eval_shape(environment.successors, one, policy)[1].shape[0]
 
 
-def listed_or_drawn(
-    model: BeliefModel, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace
-) -> tuple[State, Float[Array, " k"]]:
-    """All states of a model that lists them, else n even draws, with normalised log weights; illegal states have
-    none."""
-    log_probs = model.listed(embedding, space)
-    if log_probs is None:
-        states, log_probs = model.draw(key, embedding, n, space)
-    else:
-        assert isinstance(space, Lattice)
-        states = jnp.asarray(space.points())
-    return states, normalize(jnp.where(jax.vmap(space.contains)(states), log_probs, -jnp.inf))[0]
-
-
 def _whole(model: BeliefModel, embedding: Embedding, space: StateSpace) -> tuple[State, Float[Array, " k"]]:
     """All states of a lattice, of others many even draws, and log weights whose total over the legal ones is theirs
     under p_θ; illegal ones have none."""
@@ -155,6 +95,8 @@ class NeuralState(eqx.Module):
     particles: ParticleBelief
     doubt: Float[Array, ""]
     """The share of the belief's mass that chance decided upon when the particles were drawn."""
+    kept: Float[Array, ""]
+    """The share of the belief that the particles stand for by themselves; the model has the rest."""
     context: Float[Array, " c"] | None
     """The context in which the embedding was made, if the environment has one."""
 
@@ -162,7 +104,7 @@ class NeuralState(eqx.Module):
 class NeuralBayesianFilter(Filter):
     """Tracks the embedding of a belief with a trained model, by `num_particles` calls of the simulator a step.
 
-    The paper's algorithm is `NeuralBayesianFilter.faithful`. Three things are done better here, see docs/beyond.md:
+    The paper's algorithm is `NeuralBayesianFilter.faithful`. Four things are done better here, see docs/beyond.md:
 
     - particles are drawn evenly (`BeliefModel.draw`; of a model that lists its states, by Fearnhead and Clifford's
       optimal resampling) and carry weights;
@@ -170,7 +112,8 @@ class NeuralBayesianFilter(Filter):
       less of it is due to chance (`consistent`). A model whose embedding is no mean of features, such as one with
       attention, is not tilted;
     - where the environment lists `successors`, and so few states carry the belief that all branches of each can be
-      simulated for `num_particles` calls, they are, instead of drawing one (`expand`).
+      simulated for `num_particles` calls, they are, instead of drawing one (`expand`, which needs `even_draws`);
+    - particles that were made so, without chance, stand for a share of the next belief by themselves (`carry`).
 
     A particle that the model puts on an illegal state has weight zero. When all weights are zero,
     particles are drawn from the model again, up to `max_attempts` times.
@@ -181,6 +124,7 @@ class NeuralBayesianFilter(Filter):
     even_draws: bool = eqx.field(static=True)
     consistent: bool = eqx.field(static=True)
     expand: bool = eqx.field(static=True)
+    carry: bool = eqx.field(static=True)
     max_attempts: int = eqx.field(static=True)
     initial_samples: int = eqx.field(static=True)
     """How many samples of p0 the first embedding is made of, where p0 cannot be listed."""
@@ -193,6 +137,7 @@ class NeuralBayesianFilter(Filter):
         even_draws: bool = True,
         consistent: bool = True,
         expand: bool = True,
+        carry: bool = True,
         max_attempts: int = 5,
         initial_samples: int = 1024,
     ):
@@ -201,9 +146,13 @@ class NeuralBayesianFilter(Filter):
                 "A neural filter needs num_particles, max_attempts and initial_samples of at least 1; "
                 f"got {num_particles}, {max_attempts} and {initial_samples}."
             )
+        if expand and not even_draws:
+            raise InputError(
+                "Successors are expanded of states that were drawn evenly: set expand=False too where even_draws=False."
+            )
         self.model = model.prepared()
         self.num_particles, self.max_attempts, self.initial_samples = num_particles, max_attempts, initial_samples
-        self.even_draws, self.consistent, self.expand = even_draws, consistent, expand
+        self.even_draws, self.consistent, self.expand, self.carry = even_draws, consistent, expand, carry
 
     @classmethod
     def faithful(
@@ -211,8 +160,8 @@ class NeuralBayesianFilter(Filter):
     ) -> NeuralBayesianFilter:
         """Algorithm 1 of the paper to the letter: independent draws, no tilt."""
         return cls(
-            model, num_particles, even_draws=False, consistent=False, expand=False, max_attempts=max_attempts,
-            initial_samples=initial_samples,
+            model, num_particles, even_draws=False, consistent=False, expand=False, carry=False,
+            max_attempts=max_attempts, initial_samples=initial_samples,
         )  # fmt: skip
 
     def init(self, key: Key[Array, ""], environment: Environment) -> NeuralState:
@@ -224,7 +173,9 @@ class NeuralBayesianFilter(Filter):
         else:
             samples = jax.vmap(environment.init)(jax.random.split(embedding_key, self.initial_samples))
             embedding = self.model.embed(samples, jnp.zeros(self.initial_samples), environment.space)
-        return NeuralState(embedding, ParticleBelief(particles, self._even()), jnp.zeros(()), environment.space.context)
+        return NeuralState(
+            embedding, ParticleBelief(particles, self._even()), jnp.zeros(()), jnp.zeros(()), environment.space.context
+        )
 
     def update(
         self,
@@ -238,27 +189,27 @@ class NeuralBayesianFilter(Filter):
         space = _in_context(environment.space, state.context)
 
         def propose(key: Key[Array, ""], attempt: Int[Array, ""]) -> tuple[tuple[Any, ...], Float[Array, " n"]]:
-            states, moved, prior, doubt = self._moved(key, state, space, environment, policy)
+            states, moved, prior, doubt, kept = self._moved(key, state, space, environment, policy)
             lost = diverged(moved)
             prior = prior if lost is None else jnp.where(lost, -jnp.inf, prior)
             if observation is None:
-                return (moved, prior, doubt), prior
+                return (moved, prior, doubt, kept), prior
             likelihood = jax.vmap(environment.log_likelihood, (None, 0, 0))(observation, states, moved)
-            return (moved, prior, doubt), prior + likelihood
+            return (moved, prior, doubt, kept), prior + likelihood
 
-        (particles, prior, doubt), log_weights, attempts = until_some_weight(key, self.max_attempts, propose)
+        (particles, prior, doubt, kept), log_weights, attempts = until_some_weight(key, self.max_attempts, propose)
         posterior, log_total = normalize(log_weights)
         recovered = log_total == -jnp.inf
         # The prediction is that of the legal particles; if there is not one, of all.
         predicted, log_legal = normalize(prior)
-        kept = jnp.where(log_legal == -jnp.inf, self._even(), predicted)
-        weights = jnp.where(recovered, kept, posterior)
+        prediction = jnp.where(log_legal == -jnp.inf, self._even(), predicted)
+        weights = jnp.where(recovered, prediction, posterior)
         log_evidence = log_total
         if observation is None:
             log_evidence = jnp.where(recovered, -jnp.inf, 0.0)
         info = FilterInfo(effective_sample_size(log_weights), log_evidence, attempts, recovered)
         embedding = self.model.embed(_padded(particles, weights), weights, environment.space)
-        after = NeuralState(embedding, ParticleBelief(particles, weights), doubt, environment.space.context)
+        after = NeuralState(embedding, ParticleBelief(particles, weights), doubt, kept, environment.space.context)
         if diverged(particles) is None:
             return after, info
         # If simulator or model left nothing that is finite, the belief stays as it was.
@@ -273,18 +224,20 @@ class NeuralBayesianFilter(Filter):
             # What chance alone made is no reason to correct the model: then it is reported as it is.
             states, log_weights = _whole(self.model, state.embedding, space)
             found = self._tilt(states, log_weights, state, space, lambda doubt: doubt / jnp.maximum(1.0 - doubt, 1e-6))
-        return ModelBelief(self.model, state.embedding, space, found)
+        if not (self.carry and self.expand and isinstance(environment, Enumerable)):
+            return ModelBelief(self.model, state.embedding, space, found)
+        return ModelBelief(self.model, state.embedding, space, found, state.particles, state.kept)
 
     def _moved(
         self, key: Key[Array, ""], state: NeuralState, space: StateSpace, environment: Environment, policy: Policy
-    ) -> tuple[State, State, Float[Array, " n"], Float[Array, ""]]:
-        """States of the belief, where each is moved to, log weights (illegal states have none), and how much chance
-        there is in them."""
+    ) -> tuple[State, State, Float[Array, " n"], Float[Array, ""], Float[Array, ""]]:
+        """States of the belief, where each is moved to, log weights (illegal states have none), how much chance there
+        is in them, and the share of the next belief that they may stand for by themselves."""
         keys = prng.split(key, self.num_particles + 1)
 
         def simulated(states: State, log_weights: Float[Array, " n"], doubt: Float[Array, ""]) -> tuple[Any, ...]:
             moved = jax.vmap(environment.transition, (0, 0, None))(keys[1:], states, policy)
-            return states, moved, log_weights, doubt
+            return states, moved, log_weights, doubt, jnp.zeros(())
 
         if not self.even_draws:
             states = self.model.sample(keys[0], state.embedding, self.num_particles, space)
@@ -292,16 +245,22 @@ class NeuralBayesianFilter(Filter):
             return simulated(states, self._tilted(states, log_weights, state, space), jnp.ones(()))
         draw_key, spread_key, split_key = prng.split(keys[0], 3)
         states, log_weights = listed_or_drawn(self.model, draw_key, state.embedding, self.num_particles, space)
-        drawn = chance(log_weights) if log_weights.shape[0] == self.num_particles else jnp.zeros(())
+        listed = jax.eval_shape(self.model.listed, state.embedding, space) is not None
+        drawn = jnp.zeros(()) if listed else chance(log_weights)
         log_weights = self._tilted(states, log_weights, state, space)
+        branches = _branches(environment, states, policy) if self.expand else 0
+        expands = 0 < branches <= self.num_particles
+        if expands and self.carry:
+            assert isinstance(environment, Enumerable)
+            states, log_weights = _joined(states, log_weights, state, space, None if listed else environment)
+            drawn = drawn * (1.0 - state.kept)
 
         def one_each() -> tuple[Any, ...]:
             few, weights, doubt = _fewest(spread_key, states, log_weights, self.num_particles)
             chosen, weights = split(split_key, weights)
             return simulated(jax.tree.map(lambda leaf: leaf[chosen], few), weights, jnp.maximum(doubt, drawn))
 
-        branches = _branches(environment, states, policy) if self.expand else 0
-        if not 0 < branches <= self.num_particles:
+        if not expands:
             return one_each()
         assert isinstance(environment, Enumerable)
         parents, parent_weights, lost = _fewest(spread_key, states, log_weights, self.num_particles // branches)
@@ -314,8 +273,9 @@ class NeuralBayesianFilter(Filter):
             spare = self.num_particles - weights.size
             pad = lambda leaf: jnp.concatenate([leaf, jnp.repeat(leaf[:1], spare, axis=0)])  # noqa: E731
             origins, flat = jax.tree.map(pad, origins), jax.tree.map(pad, flat)
+            padded = jnp.pad(weights.ravel(), (0, spare), constant_values=-jnp.inf)
             # The little that chance decided here is not held against the embedding: to count it was no better.
-            return origins, flat, jnp.pad(weights.ravel(), (0, spare), constant_values=-jnp.inf), drawn
+            return origins, flat, padded, drawn, CARRIED * (1.0 - jnp.maximum(lost, drawn))
 
         return jax.lax.cond(jnp.maximum(lost, drawn) <= FEW, all_branches, one_each)
 
@@ -347,6 +307,29 @@ class NeuralBayesianFilter(Filter):
 
     def _even(self) -> Float[Array, " n"]:
         return jnp.full(self.num_particles, -math.log(self.num_particles), jnp.float32)
+
+
+def _joined(
+    states: State,
+    log_weights: Float[Array, " k"],
+    state: NeuralState,
+    space: StateSpace,
+    environment: Enumerable | None,
+) -> tuple[State, Float[Array, " j"]]:
+    """States of the model and particles that were kept, with their shares; equal ones as one. Without an environment
+    the states are all that the space lists."""
+    kept = state.particles.states
+    legal = jax.vmap(space.contains)(kept)
+    kept_weights = jnp.where(legal, state.particles.log_weights, -jnp.inf)
+    log_weights = normalize(log_weights)[0]
+    if environment is None:
+        assert isinstance(space, Lattice)
+        own = jnp.zeros(space.size).at[jax.vmap(space.index)(kept)].add(jnp.exp(kept_weights))
+        return states, mixed(state.kept, log_weights, jnp.log(own))
+    both = jax.tree.map(lambda made, kept: jnp.concatenate([made, kept]), states, kept)
+    weights = jnp.concatenate([jnp.log1p(-state.kept) + log_weights, jnp.log(state.kept) + kept_weights])
+    first, totals = merged(jax.vmap(environment.index)(both), weights, weights.shape[0])
+    return jax.tree.map(lambda leaf: leaf[first], both), normalize(totals)[0]
 
 
 def _padded(states: State, log_weights: Float[Array, " n"]) -> State:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
+from nbf.beliefs.modelled import ModelBelief
 from nbf.contracts import (
     BeliefModel,
     Embedding,
@@ -20,7 +21,7 @@ from nbf.contracts import (
     Policy,
     StateSpace,
 )
-from nbf.filters.neural import ModelBelief, check_space
+from nbf.filters.neural import check_space
 
 Memory = Float[Array, "layers 2 width"]
 
