@@ -20,7 +20,7 @@ from nbf.contracts import BeliefModel, Environment, InputError
 from nbf.environments.gridworld import GoalPolicy, Gridworld
 from nbf.filters.approximate import ApproxBeliefs
 from nbf.filters.exact import ExactFilter
-from nbf.filters.neural import NeuralBayesianFilter
+from nbf.filters.neural import CARRIED, NeuralBayesianFilter
 from nbf.filters.run import run
 from nbf.models.tabular import TabularModel
 from nbf.spaces import Lattice
@@ -137,6 +137,108 @@ def test_with_calls_for_all_branches_it_is_exact(truth, key):
     np.testing.assert_allclose(info.log_evidence, np.tile(truth[1], (2, 1)), **FLOAT)
 
 
+# Particles that are carried
+
+
+TABLE = jnp.arange(1.0, 10.0) / 45.0
+
+
+class Forgetful(TabularModel):
+    """Always tells the same, whatever was embedded."""
+
+    def sample(self, key, embedding, n, space):
+        return super().sample(key, TABLE, n, space)
+
+    def log_prob(self, embedding, states, space):
+        return super().log_prob(TABLE, states, space)
+
+    def listed(self, embedding, space):
+        return jnp.log(TABLE)
+
+    def features(self, states, space):
+        return None
+
+
+class Drawn(Forgetful):
+    """The same, by draws that are all cells, instead of a list."""
+
+    def listed(self, embedding, space):
+        return None
+
+    def draw(self, key, embedding, n, space):
+        rest = n - 9
+        return jnp.asarray(np.pad(space.points(), ((0, rest), (0, 0)))), jnp.pad(
+            jnp.log(TABLE), (0, rest), constant_values=-jnp.inf
+        )
+
+
+CALLS = 36
+"""All branches of nine cells."""
+
+
+@pytest.mark.parametrize("model", [Forgetful, Drawn])
+def test_carried_particles_are_a_share_of_the_next_belief(model, key):
+    """What a model forgets, exact particles remember: the filter is Bayes' rule for a mixture of both."""
+    environment, policy = small_grid()
+    filter = NeuralBayesianFilter(model(Lattice((3, 3))), CALLS)
+    bare = NeuralBayesianFilter(model(Lattice((3, 3))), CALLS, carry=False)
+    points = jnp.asarray(Lattice((3, 3)).points())
+    start = filter.init(key, environment)
+    assert float(start.kept) == 0.0
+    first, _ = filter.step(key, start, OBSERVATIONS[0], environment, policy)
+    share = float(first.kept)
+    assert share == pytest.approx(CARRIED, abs=0.02)  # chance has no part, but for the lightest of the draws
+    exact = ExactFilter()
+    step = lambda probs, symbol: exact.step(key, probs, symbol, environment, policy)[0]  # noqa: E731
+    own = jnp.where(environment.free, TABLE, 0.0) / jnp.sum(jnp.where(environment.free, TABLE, 0.0))
+    after_one = np.asarray(step(own, OBSERVATIONS[0]))
+    told = np.exp(np.asarray(filter.belief(first, environment).log_probs(points), np.float64))
+    np.testing.assert_allclose(told, (1 - share) * TABLE + share * after_one, **FLOAT)
+    second, _ = filter.step(key, first, OBSERVATIONS[1], environment, policy)
+    # The model's own share is of the legal cells when particles are made of it.
+    expected = step((1 - share) * own + share * after_one, OBSERVATIONS[1])
+    np.testing.assert_allclose(second.embedding, expected, **FLOAT)
+    forgotten, _ = bare.step(key, first, OBSERVATIONS[1], environment, policy)
+    np.testing.assert_allclose(forgotten.embedding, step(own, OBSERVATIONS[1]), **FLOAT)
+    assert np.abs(np.asarray(forgotten.embedding) - np.asarray(expected)).max() > 0.05
+
+
+def test_a_belief_with_carried_particles_is_sampled_as_it_says(key):
+    environment, policy = small_grid()
+    filter = NeuralBayesianFilter(Forgetful(Lattice((3, 3))), CALLS)
+    state, _ = filter.step(key, filter.init(key, environment), OBSERVATIONS[0], environment, policy)
+    belief, space = filter.belief(state, environment), Lattice((3, 3))
+    drawn = jax.vmap(space.index)(belief.sample(key, 20_000))
+    probs = np.exp(np.asarray(belief.log_probs(jnp.asarray(space.points())), np.float64))
+    assert_frequencies(np.bincount(np.asarray(drawn), minlength=9), probs, detects=0.05)
+    np.testing.assert_allclose(belief.expectation(lambda state: state[0]), probs @ space.points()[:, 0], **FLOAT)
+
+
+@pytest.mark.parametrize("model", [Forgetful, Drawn])
+def test_particles_that_a_new_environment_forbids_are_not_carried(model, key):
+    environment, policy = small_grid()
+    filter = NeuralBayesianFilter(model(Lattice((3, 3))), CALLS)
+    state, _ = filter.step(key, filter.init(key, environment), OBSERVATIONS[0], environment, policy)
+    legal = jnp.zeros(9, bool).at[jnp.asarray([4, 7, 8])].set(True)
+    changed = Gridworld(Lattice((3, 3), legal), jnp.asarray(0.3))
+    state, info = filter.step(key, state, None, changed, policy)
+    assert not info.recovered
+    assert float(jnp.sum(jnp.where(legal, state.embedding, 0.0))) == pytest.approx(1.0)
+
+
+def test_what_chance_made_is_not_carried(key):
+    """One branch of each of nine cells is no expansion."""
+    environment, policy = small_grid()
+    start = tabular(9).init(key, environment)
+    state, _ = tabular(9).step(key, start, OBSERVATIONS[0], environment, policy)
+    assert float(state.kept) == 0.0
+
+
+def test_expansion_without_even_draws_is_refused():
+    with pytest.raises(InputError, match="expand=False"):
+        tabular(4, even_draws=False)
+
+
 # One step
 
 
@@ -245,7 +347,8 @@ WALL = 1
 
 
 def scripted(*cells, even_draws=True, **settings):
-    return NeuralBayesianFilter(Scripted(Lattice((3, 3)), cells), len(cells), even_draws=even_draws, **settings)
+    settings = {"even_draws": even_draws, "expand": even_draws, **settings}
+    return NeuralBayesianFilter(Scripted(Lattice((3, 3)), cells), len(cells), **settings)
 
 
 @pytest.mark.parametrize("even_draws", [True, False])

@@ -12,7 +12,7 @@ from scipy.stats import qmc
 from tolerances import FLOAT, monte_carlo
 
 from nbf import prng
-from nbf.spread import optimal, split, threshold
+from nbf.spread import merged, optimal, split, threshold
 
 COUNT, SIZE, REPEATS = 8, 40, 4000
 spread = jax.jit(jax.vmap(optimal, (0, None, None)), static_argnums=2)
@@ -183,3 +183,18 @@ def test_many_even_points_keep_their_digits(key):
         line = np.sort(np.asarray(prng.evenly(key, n, 1), float)[0])
         gaps = np.diff(line, append=line[0] + 1.0)
         assert gaps.max() < golden / n + 2.0**-22
+
+
+def test_equal_places_are_made_one():
+    """The totals of a dictionary, whatever the order; entries without weight are nowhere."""
+    rng = np.random.default_rng(5)
+    places, weights = rng.integers(0, 9, 30), rng.dirichlet(np.ones(30))
+    weights[places == 3] = 0.0
+    first, totals = merged(jnp.asarray(places), log(weights), 12)
+    expected = {place: weights[places == place].sum() for place in np.unique(places) if place != 3}
+    found = np.exp(np.asarray(totals, np.float64))
+    assert len(expected) == np.count_nonzero(found)
+    for index, total in zip(np.asarray(first), found, strict=True):
+        if total > 0:
+            np.testing.assert_allclose(total, expected.pop(places[index]), **FLOAT)
+    assert not expected
