@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -15,19 +16,18 @@ from nbf.beliefs.sources import rollout
 from nbf.contracts import InputError
 from nbf.environments.triangulation import TriangulationFamily
 from nbf.evaluation.records import ALL, Record, Run, add, read_records
-from nbf.experiments import simulation_cost
+from nbf.experiments import simulation_cost, slow_simulator
 from nbf.experiments.contenders import Contender
 from nbf.experiments.simulation_cost import (
     DOMAINS,
     Domain,
     SimulationCostJob,
     Walk,
-    busy,
     domain_of,
     medians,
     recorded,
-    slow,
 )
+from nbf.experiments.slow_simulator import busy, slow
 from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.models.tabular import TabularModel
@@ -55,12 +55,14 @@ def steps(key):
     return [(np.asarray(symbol), environment, policy) for symbol in observations]
 
 
-def contenders(arm):
+def contenders(arm, model):
     rows = [Contender(neural(4), "nbf", arm, 4, 4)]
     return rows + ([Contender(ParticleFilter(4), "pf", "", 4, 4)] if arm == "faithful" else [])
 
 
-SMALL = Domain("gridworld", "8-3D-random", "gridworld --config 8-3D-random", contenders, steps)
+SMALL = Domain(
+    "gridworld", "8-3D-random", "gridworld --config 8-3D-random", lambda arm, runs: (None, False), contenders, steps
+)
 
 
 def js(filter, arm, n, value, calls=None):
@@ -71,7 +73,7 @@ def js(filter, arm, n, value, calls=None):
 def calls(monkeypatch):
     """What each call of a slow simulator was asked to cost; none of them takes any time here."""
     made: list[float] = []
-    monkeypatch.setattr(simulation_cost, "busy", made.append)
+    monkeypatch.setattr(slow_simulator, "busy", made.append)
     return made
 
 
@@ -134,21 +136,21 @@ def test_filters_take_turns_and_compilation_does_not_count():
 def recordings(tmp_path, monkeypatch):
     """A folder with divergences of a small domain, under the name of a real one."""
     monkeypatch.setattr(simulation_cost, "domain_of", lambda config: SMALL)
-    monkeypatch.setattr(simulation_cost, "SLOW", (100,))
+    monkeypatch.setattr(simulation_cost.beyond, "rows", lambda config, model: contenders("default", model))
     found = [js("nbf", "faithful", 4, 0.1), js("pf", "", 4, 0.2)]
     add(tmp_path / "gridworld", found, Run("a", 0, "a test", 0.0, {}))
     return tmp_path
 
 
 def run(folder, job=None):
-    job = job or SimulationCostJob("8-3D-random", updates=2)
+    job = job or SimulationCostJob("8-3D-random", updates=2, slow=(100,))
     return job.run(folder / "simulation-cost", folder, command="a test", bar=Bar())
 
 
 def test_what_has_records_is_timed_once_and_a_new_arm_by_itself(recordings):
     assert run(recordings)
     assert not run(recordings)
-    add(recordings / "gridworld", [js("nbf", "default", 4, 0.05)], Run("b", 0, "a test", 0.0, {}))
+    add(recordings / "beyond", [js("nbf", "default", 4, 0.05), js("nbf", "alone", 4, 0.05)], Run("b", 0, "a", 0.0, {}))
     assert run(recordings)
     assert not run(recordings)
     found = read_records(recordings / "simulation-cost")
@@ -170,8 +172,14 @@ def test_a_filter_that_nobody_makes_is_named(recordings):
 def test_a_model_that_only_redraws_is_not_timed(recordings, monkeypatch):
     """Its redraws are no part of what a trained one takes."""
     monkeypatch.setattr(Walk, "__call__", lambda walk: setattr(walk, "attempts", 5) or 1.0)
-    with pytest.raises(InputError, match=r"\('nbf', 'faithful', 4\).*up to 5 redraws"):
+    with pytest.raises(InputError, match=r"\('nbf', 'faithful', 4\).*up to 5 redraws.*--arm faithful"):
         run(recordings)
+
+
+def test_a_trained_model_is_timed_with_its_redraws(recordings, monkeypatch):
+    monkeypatch.setattr(Walk, "__call__", lambda walk: setattr(walk, "attempts", 5) or 1.0)
+    monkeypatch.setattr(simulation_cost, "domain_of", lambda config: replace(SMALL, model=lambda *_: (None, True)))
+    assert run(recordings)
 
 
 def test_missing_divergences_are_asked_for(tmp_path):
@@ -186,9 +194,11 @@ def test_missing_divergences_are_asked_for(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DOMAINS)
-def test_a_domain_has_an_episode_and_every_paper_filter(name, key):
+def test_a_domain_has_an_episode_and_every_paper_filter(name, key, tmp_path):
     domain = domain_of(name)
-    rows = {(row.name, row.particles) for row in domain.contenders("faithful")}
+    model, trained = domain.model("faithful", tmp_path)
+    assert not trained
+    rows = {(row.name, row.particles) for row in domain.contenders("faithful", model)}
     assert {filter for filter, _ in rows} >= {"nbf", "pf"}
     observation, environment, policy = domain.steps(key)[-1]
     environment.check_observation(observation)

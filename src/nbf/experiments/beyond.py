@@ -57,6 +57,8 @@ CONFIGS = (*GRIDS, *GAMES, "triangulation")
 LONG_HORIZON = 200
 CALLS = {"gridworld": (128, 32), "goofspiel": (64,), "triangulation": (32, 16)}
 """Calls of the simulator a step; the parts are left out one by one at the first."""
+MODELS_OF = {"gridworld": "wide", "goofspiel": "autoregressive", "triangulation": "mixture"}
+"""The arm of each domain whose models are taken."""
 GAME_STEPS = 6000
 TIMED_UPDATES = 300
 
@@ -118,7 +120,7 @@ class BeyondJob:
             "config": self.config, "seed": self.seed, "episodes": self.episodes, "steps": self.steps,
             "calls": list(CALLS[domain]), "variants": VARIANTS,
             "trained": self._game().settings if domain == "goofspiel" else self._plane().settings
-            if domain == "triangulation" else {"arm": "wide", "environment": asdict(self._grid())},
+            if domain == "triangulation" else {"arm": MODELS_OF[domain], "environment": asdict(self._grid())},
         }  # fmt: skip
 
     @property
@@ -130,7 +132,7 @@ class BeyondJob:
         cards, steps = int(self.config.removeprefix("k=")), self.steps or GAME_STEPS
         policies = SelfPlayConfig(cards=cards)
         return goofspiel.GoofspielJob(
-            cards, "autoregressive", self.seed, replace(goofspiel.TRAINING, steps=steps), selfplay=policies,
+            cards, MODELS_OF["goofspiel"], self.seed, replace(goofspiel.TRAINING, steps=steps), selfplay=policies,
             pool_games=min(goofspiel.POOL_GAMES, max(64, steps)),
         )  # fmt: skip
 
@@ -138,7 +140,9 @@ class BeyondJob:
         steps = triangulation.TRAINING.steps if self.steps is None else self.steps
         pool = triangulation.POOL_EPISODES if self.steps is None else min(triangulation.POOL_EPISODES, max(64, steps))
         training = replace(triangulation.TRAINING, steps=steps)
-        return triangulation.TriangulationJob("mixture", self.seed, training=training, pool_episodes=pool)
+        return triangulation.TriangulationJob(
+            MODELS_OF["triangulation"], self.seed, training=training, pool_episodes=pool
+        )
 
     def _grid(self) -> GridworldConfig:
         """As the episodes are; the model is trained on short ones."""
@@ -150,7 +154,7 @@ class BeyondJob:
         domain = domain_of(self.config)
         if domain == "gridworld":
             short = GridworldConfig.parse(self.config.removesuffix(LONG))
-            gridworld.training_run(short, "wide", self.seed, runs, steps=self.steps).check_same()
+            gridworld.training_run(short, MODELS_OF[domain], self.seed, runs, steps=self.steps).check_same()
         else:
             (self._game() if domain == "goofspiel" else self._plane()).check(runs)
 
@@ -159,7 +163,7 @@ class BeyondJob:
         domain = domain_of(self.config)
         if domain == "gridworld":
             short = GridworldConfig.parse(self.config.removesuffix(LONG))
-            return gridworld.train(short, "wide", self.seed, runs, steps=self.steps)
+            return gridworld.train(short, MODELS_OF[domain], self.seed, runs, steps=self.steps)
         return (self._game() if domain == "goofspiel" else self._plane()).train(runs)
 
     def run(self, results: Path, runs: Path, *, command: str, bar: Counter) -> bool:

@@ -270,10 +270,11 @@ class SimulationCost:
 
     def jobs(self, amount: Amount) -> Sequence[Job]:
         from nbf.experiments.requests import at_least, seed
-        from nbf.experiments.simulation_cost import SimulationCostJob
+        from nbf.experiments.simulation_cost import SLOW, SimulationCostJob
 
         updates = 500 if amount.episodes is None else at_least(1, episodes=amount.episodes)
-        return [SimulationCostJob(name, seed(number), updates) for name in self.config for number in amount.seeds]
+        slow = (100, 1000) if amount.few else SLOW
+        return [SimulationCostJob(name, seed(number), updates, slow) for name in self.config for number in amount.seeds]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -380,7 +381,7 @@ EXPERIMENTS: dict[str, Entry] = {
     ),
     "simulation-cost": Entry(
         SimulationCost,
-        quick=Amount(episodes=20),
+        quick=Amount(episodes=20, few=True),
         quick_parts=(Part(SimulationCost(config=("5-3D-random", "triangulation", "k=4"))),),
     ),
     "wall-clock": Entry(WallClock, quick=Amount(episodes=200), quick_parts=(Part(WallClock(config=("5-2D-fixed",))),)),

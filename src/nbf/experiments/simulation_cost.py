@@ -2,16 +2,16 @@
 
     time(c) = time without that cost + calls · c
 
-The first part is measured here, of every particle filter and neural filter that other experiments have records of;
-their divergences are read from those records when a report is made. Untrained parameters of the same sizes take the
-same time as long as no update has to be drawn again; where an untrained model draws nothing that is possible, as a flow
-does in Goofspiel, its redraws would be timed, and the measurement is refused. That calls and nothing else cost time is
-checked with a simulator that really is slow: it keeps the processor busy for c at every call, one call after another.
+The first part is measured here, of every particle filter and neural filter that other experiments have records of, and
+of the default filters of `nbf reproduce beyond`; their divergences are read from those records when a report is made.
+A model that is not among the trainings is timed with untrained parameters of the same sizes, which take the same time
+as long as no update has to be drawn again; where an untrained model draws nothing that is possible, as a flow does in
+Goofspiel, its redraws would be timed, and the measurement is refused. That calls and nothing else cost time is checked
+with a simulator that really is slow: it keeps the processor busy for c at every call, one call after another.
 """
 
 from __future__ import annotations
 
-import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,120 +22,42 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Key
 
 from nbf import prng
 from nbf.beliefs.sources import at_step, rollout
 from nbf.config import GoofspielConfig, GridworldConfig, TriangulationConfig
 from nbf.contracts import (
     BeliefModel,
-    Enumerable,
     Environment,
     Filter,
     InputError,
     Observation,
     Policy,
-    State,
-    StateSpace,
 )
 from nbf.environments.goofspiel_game import CardPolicy
 from nbf.evaluation.records import ALL, Record, Run, add, completed, read_records, records_path, run_key
-from nbf.experiments import goofspiel, gridworld, triangulation, untrained
+from nbf.experiments import beyond, goofspiel, gridworld, triangulation, untrained
 from nbf.experiments.contenders import Contender
+from nbf.experiments.slow_simulator import slow
 from nbf.experiments.training_runs import Counter
+from nbf.models.belief_model import MODELS
+from nbf.training.checkpoint import load_model
 
 FILTERS = ("nbf", "pf", "pf-kde")
 """Whose times are measured."""
-SLOW = (100, 1000)
+DEFAULT = "default"
+"""The arm of the library's own filters, as `beyond` records it."""
+SLOW = (100, 1000, 10_000)
 """Costs of a call, in µs, at which a really slow simulator is tried."""
+BRISK = 1000
+"""Up to this cost a tenth of the updates is timed; beyond, as few as there are turns."""
 ROUNDS = 10
 """The filters take turns this often, so that whatever else the machine does hits all alike."""
 
 Step = tuple[Observation, Environment, Policy]
 Row = tuple[str, str, int]
 """A filter, its arm and its number of particles."""
-
-
-# --- a slow simulator ----------------------------------------------------------------------------
-
-
-def busy(microseconds: float) -> None:
-    """Keep the processor busy that long."""
-    end = time.perf_counter() + 1e-6 * microseconds
-    while time.perf_counter() < end:
-        pass
-
-
-def waited(state: State, microseconds: float, calls: int = 1) -> State:
-    """The same state, after each of its calls of the simulator has kept the processor busy that long."""
-    leaves, structure = jax.tree.flatten(state)
-    shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
-    size = max(1, math.prod(leaves[0].shape))
-
-    def spin(*arrays: Any) -> tuple[np.ndarray, ...]:
-        for _ in range(calls * (np.size(arrays[0]) // size)):
-            busy(microseconds)
-        return tuple(np.asarray(array) for array in arrays)
-
-    return structure.unflatten(jax.pure_callback(spin, tuple(shapes), *leaves, vmap_method="broadcast_all"))
-
-
-class _Slow(Environment):
-    """Another environment whose every call of the simulator costs more."""
-
-    inner: eqx.AbstractVar[Environment]
-    microseconds: eqx.AbstractVar[float]
-
-    def init(self, key: Key[Array, ""]) -> State:
-        return self.inner.init(key)
-
-    def transition(self, key: Key[Array, ""], state: State, policy: Policy) -> State:
-        return waited(self.inner.transition(key, state, policy), self.microseconds)
-
-    def observe(self, key: Key[Array, ""], state: State, next_state: State) -> Observation:
-        return self.inner.observe(key, state, next_state)
-
-    def log_likelihood(self, observation: Observation, state: State, next_state: State) -> Float[Array, ""]:
-        return self.inner.log_likelihood(observation, state, next_state)
-
-    def check_observation(self, observation: Observation) -> None:
-        self.inner.check_observation(observation)
-
-
-class SlowEnvironment(_Slow):
-    """Of an environment that is simulated."""
-
-    inner: Environment
-    microseconds: float = eqx.field(static=True)
-    space: StateSpace
-
-
-class SlowEnumerable(_Slow, Enumerable):
-    """Of an environment whose states are listed: each branch of `successors` is a call."""
-
-    inner: Enumerable
-    microseconds: float = eqx.field(static=True)
-    space: StateSpace
-
-    def states(self) -> State:
-        return self.inner.states()
-
-    def index(self, state: State) -> Int[Array, ""]:
-        return self.inner.index(state)
-
-    def initial_log_probs(self) -> Float[Array, " states"]:
-        return self.inner.initial_log_probs()
-
-    def successors(self, state: State, policy: Policy) -> tuple[State, Float[Array, " b"]]:
-        ends, log_probs = self.inner.successors(state, policy)
-        return waited(ends, self.microseconds, calls=log_probs.shape[0]), log_probs
-
-
-def slow(environment: Environment, microseconds: float) -> SlowEnvironment | SlowEnumerable:
-    """The same environment, with a simulator that costs so much more at every call."""
-    if isinstance(environment, Enumerable):
-        return SlowEnumerable(inner=environment, microseconds=microseconds, space=environment.space)
-    return SlowEnvironment(inner=environment, microseconds=microseconds, space=environment.space)
 
 
 # --- the domains ---------------------------------------------------------------------------------
@@ -149,7 +71,9 @@ class Domain:
     config: str
     command: str
     """What records it."""
-    contenders: Callable[[str], list[Contender]]
+    model: Callable[[str, Path], tuple[BeliefModel, bool]]
+    """Of an arm, from a folder of trainings; and whether it was there, or has untrained parameters."""
+    contenders: Callable[[str, BeliefModel], list[Contender]]
     """Of an arm; those without a model belong to the faithful one."""
     steps: Callable[[Key[Array, ""]], list[Step]]
 
@@ -161,33 +85,42 @@ def _steps(observations: Array, environments: Environment, policies: Policy, *, 
     return [(seen[step], inside(environments, step), inside(policies, step)) for step in range(len(seen))]
 
 
-def _built(config: Any) -> BeliefModel:
-    """A model with parameters that nothing was trained for."""
-    return eqx.filter_jit(config.build)(prng.stream(0, "simulation cost"))
+def _model(config: Any, path: Path | None) -> tuple[BeliefModel, bool]:
+    """A trained model; where there is none, one with parameters that nothing was trained for."""
+    if path is not None and path.exists():
+        return load_model(path, MODELS)[0], True
+    return eqx.filter_jit(config.build)(prng.stream(0, "simulation cost")), False
 
 
 def _gridworld(name: str) -> Domain:
     config = GridworldConfig.parse(name)
 
-    def contenders(arm: str) -> list[Contender]:
-        known = untrained.gridworld_model(config) if arm == untrained.KERNEL else gridworld.arm_of(config, arm)[0]
-        return gridworld.contenders(config, arm, _built(known), gridworld.EvaluationConfig())
+    def model(arm: str, runs: Path) -> tuple[BeliefModel, bool]:
+        if arm == untrained.KERNEL:
+            return _model(untrained.gridworld_model(config), None)
+        return _model(gridworld.arm_of(config, arm)[0], gridworld.training_run(config, arm, 0, runs).path)
+
+    def contenders(arm: str, model: BeliefModel) -> list[Contender]:
+        return gridworld.contenders(config, arm, model, gridworld.EvaluationConfig())
 
     def steps(key: Key[Array, ""]) -> list[Step]:
         environment, policy = gridworld.family_of(config, 0).sample(key)
         _, observations = rollout(key, environment, policy, config.horizon)
         return _steps(observations, environment, policy, changing=False)
 
-    return Domain("gridworld", name, f"gridworld --config {name}", contenders, steps)
+    return Domain("gridworld", name, f"gridworld --config {name}", model, contenders, steps)
 
 
 def _triangulation() -> Domain:
     config = TriangulationConfig()
 
-    def contenders(arm: str) -> list[Contender]:
+    def model(arm: str, runs: Path) -> tuple[BeliefModel, bool]:
         if arm == untrained.KERNEL:
-            return untrained.UntrainedTriangulationJob(arm).contenders()
-        model = _built(triangulation.TriangulationJob(arm).model)
+            return _model(untrained.triangulation_model(config), None)
+        job = triangulation.TriangulationJob(arm)
+        return _model(job.model, job.training_run(runs).path)
+
+    def contenders(arm: str, model: BeliefModel) -> list[Contender]:
         return triangulation.contenders(arm, model, triangulation.EvaluationConfig())
 
     def steps(key: Key[Array, ""]) -> list[Step]:
@@ -195,14 +128,17 @@ def _triangulation() -> Domain:
         _, observations = rollout(key, environments, policies, config.horizon, changing=True)
         return _steps(observations, environments, policies, changing=True)
 
-    return Domain("triangulation", "triangulation", "triangulation", contenders, steps)
+    return Domain("triangulation", "triangulation", "triangulation", model, contenders, steps)
 
 
 def _goofspiel(cards: int) -> Domain:
     config = GoofspielConfig(cards)
 
-    def contenders(arm: str) -> list[Contender]:
-        model = _built(goofspiel.GoofspielJob(cards, arm).model)
+    def model(arm: str, runs: Path) -> tuple[BeliefModel, bool]:
+        job = goofspiel.GoofspielJob(cards, arm)
+        return _model(job.model, job.training_run(runs).path)
+
+    def contenders(arm: str, model: BeliefModel) -> list[Contender]:
         return goofspiel.contenders(arm, model, cards, goofspiel.EvaluationConfig())
 
     def steps(key: Key[Array, ""]) -> list[Step]:
@@ -211,7 +147,7 @@ def _goofspiel(cards: int) -> Domain:
         environments, policies, observations, _ = config.family(pool).episode(key)
         return _steps(observations, environments, policies, changing=True)
 
-    return Domain("goofspiel", config.name, f"goofspiel --cards {cards}", contenders, steps)
+    return Domain("goofspiel", config.name, f"goofspiel --cards {cards}", model, contenders, steps)
 
 
 DOMAINS = ("8-3D-random", "triangulation", "k=6")
@@ -268,13 +204,12 @@ def medians(walks: Mapping[Any, Callable[[], float]], updates: int, bar: Counter
 
 def recorded(folder: Path, domain: Domain) -> dict[Row, int]:
     """The filters that an experiment has a divergence of, and their calls per update."""
-    home = folder / domain.experiment
-    found = read_records(home) if records_path(home).exists() else []
-    rows = {
-        (record.filter, record.arm, record.particles): record.calls
-        for record in found
-        if (record.config, record.metric, record.step) == (domain.config, "js", ALL) and record.filter in FILTERS
-    }
+    home, rows = folder / domain.experiment, {}
+    for source in (home, folder / "beyond"):
+        for record in read_records(source) if records_path(source).exists() else ():
+            told = (record.config, record.metric, record.step) == (domain.config, "js", ALL)
+            if told and record.filter in FILTERS and (source == home or record.arm == DEFAULT):
+                rows[record.filter, record.arm, record.particles] = record.calls
     if not {"nbf", "pf"} <= {filter for filter, _, _ in rows}:
         raise InputError(
             f"The divergences of {domain.config} that times are set against are not in {home}: record them with "
@@ -283,10 +218,18 @@ def recorded(folder: Path, domain: Domain) -> dict[Row, int]:
     return rows
 
 
-def measure(domain: Domain, rows: Mapping[Row, int], seed: int, updates: int, bar: Counter) -> list[Record]:
+def measure(
+    domain: Domain, rows: Mapping[Row, int], runs: Path, seed: int, updates: int, slowness: Sequence[int], bar: Counter
+) -> list[Record]:
     """Times of every recorded filter of a domain, and of one of each kind with a slow simulator."""
     arms = {arm for filter, arm, _ in rows if filter == "nbf"} | {"faithful"}
-    made = {(row.name, row.arm, row.particles): row.filter for arm in sorted(arms) for row in domain.contenders(arm)}
+    made: dict[Row, Filter] = {}
+    trained: dict[str, bool] = {}
+    for arm in sorted(arms):
+        kind = beyond.MODELS_OF[domain.experiment] if arm == DEFAULT else arm
+        model, trained[arm] = domain.model(kind, runs)
+        found = beyond.rows(domain.config, model) if arm == DEFAULT else domain.contenders(arm, model)
+        made |= {(row.name, row.arm, row.particles): row.filter for row in found if row.arm in (arm, "")}
     unknown = sorted(set(rows) - set(made))
     if unknown:
         raise InputError(
@@ -298,26 +241,31 @@ def measure(domain: Domain, rows: Mapping[Row, int], seed: int, updates: int, ba
     bar.describe(f"{domain.config}: {len(rows)} filters")
     walks = {row: Walk(made[row], steps, key) for row in rows}
     plain = medians(walks, updates, bar)
-    again = sorted(row for row, walk in walks.items() if row[0] == "nbf" and walk.attempts > 1)
+    again = sorted(row for row, walk in walks.items() if row[0] == "nbf" and walk.attempts > 1 and not trained[row[1]])
     if again:
         raise InputError(
             f"{domain.config}: an untrained model of {again[0]} draws nothing that is possible, so that up to "
-            f"{walks[again[0]].attempts} redraws would be timed, which a trained one does not need. Leave this "
-            "configuration out with --config."
+            f"{walks[again[0]].attempts} redraws would be timed, which a trained one does not need. Train it with "
+            f"`nbf reproduce {domain.command} --arm {again[0][1]}`, or leave this configuration out with --config."
         )
     base = Record(
         experiment="simulation-cost", config=domain.config, filter="pf", arm="", particles=0, calls=0, seed=seed,
         step=ALL, metric="us_per_update", value=0.0, se=None, episodes=updates,
     )  # fmt: skip
     records = [_of(base, row, rows[row], "us_per_update", value) for row, value in plain.items()]
-    few = max(ROUNDS, updates // 10)
-    for cost in SLOW:
+    for cost in slowness:
+        few = few_of(updates, cost)
         bar.describe(f"{domain.config}: {cost} µs a call")
         slowed = [(seen, slow(environment, float(cost)), policy) for seen, environment, policy in steps]
         walks = {row: Walk(made[row], slowed, key) for row in _one_of_each(rows)}
         for row, value in medians(walks, few, bar).items():
             records.append(_of(base, row, rows[row], f"us_per_update_{cost}us", value, few))
     return records
+
+
+def few_of(updates: int, cost: int) -> int:
+    """How many updates are timed with a simulator of such a cost."""
+    return max(ROUNDS, updates // 10) if cost <= BRISK else ROUNDS
 
 
 def _one_of_each(rows: Mapping[Row, int]) -> list[Row]:
@@ -342,6 +290,8 @@ class SimulationCostJob:
     seed: int = 0
     updates: int = 500
     """Timed updates of each filter."""
+    slow: tuple[int, ...] = SLOW
+    """Costs of a really slow simulator, in µs a call."""
 
     def __post_init__(self) -> None:
         domain_of(self.config)
@@ -351,7 +301,7 @@ class SimulationCostJob:
     @property
     def evaluated(self) -> int:
         """How many updates of a filter are timed, with and without a slow simulator."""
-        return self.updates + len(SLOW) * max(ROUNDS, self.updates // 10)
+        return self.updates + sum(few_of(self.updates, cost) for cost in self.slow)
 
     @property
     def title(self) -> str:
@@ -360,7 +310,7 @@ class SimulationCostJob:
     @property
     def settings(self) -> dict[str, Any]:
         """Everything that is asked for; the filters that are timed come to it."""
-        return {"config": self.config, "seed": self.seed, "updates": self.updates, "slow": list(SLOW)}
+        return {"config": self.config, "seed": self.seed, "updates": self.updates, "slow": list(self.slow)}
 
     @property
     def key(self) -> str:
@@ -368,7 +318,7 @@ class SimulationCostJob:
         return run_key(f"{self.config}/{self.seed}", self.settings)
 
     def check(self, runs: Path) -> None:
-        """There is no model that could have been trained otherwise."""
+        """What was trained is taken as it is: its time does not depend on how."""
 
     def run(self, results: Path, runs: Path, *, command: str, bar: Counter) -> bool:
         """Time what has records and is not timed yet; whether anything was to do."""
@@ -379,6 +329,6 @@ class SimulationCostJob:
         if completed(results, key):
             return False
         begin = time.monotonic()
-        records = measure(domain, rows, self.seed, self.updates, bar)
+        records = measure(domain, rows, runs, self.seed, self.updates, self.slow, bar)
         add(results, records, Run(key, self.seed, command, round(time.monotonic() - begin, 1), settings))
         return True

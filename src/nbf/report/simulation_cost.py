@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from nbf.evaluation.records import ALL, Record, RecordError, read_records, summary
+from nbf.evaluation.records import ALL, Record, RecordError, read_records, records_path, summary
 from nbf.report.plots import FAINT, INK
 from nbf.report.tables import FILTERS, MISSING, Page, Row, label, layout, row_of, row_order
 
 RIVALS = ("pf", "pf-kde")
-COSTS = (0.0, 10.0, 1000.0)
-"""Of a call, in µs: the columns of the figure."""
+COSTS = (0.0, 100.0, 10_000.0)
+"""Of a call, in µs: the columns of the figure, behind the one of calls."""
 COLOURS = {"pf": "#0072B2", "pf-kde": "#56B4E9"}
 NEURAL = ("#D55E00", "#E69F00", "#CC79A7", "#009E73", "#8C6D1F", "#6A51A3")
 """One for each arm."""
@@ -66,8 +66,8 @@ def page(folder: Path) -> Page:
         "particle filter that takes as much time.",
         "simulation-cost-check": "Time of an update with a simulator that really is slow, and time without it plus "
         "calls times cost.",
-        "simulation-cost.png": "Divergence against time of an update, for three costs of a call of the simulator: the "
-        "more a call costs, the further particle filters with many particles move to the right.",
+        "simulation-cost.png": "Divergence against calls of the simulator, and against time of an update for three "
+        "costs of a call: the more one costs, the more the time is that of the calls alone.",
     }
     return Page(
         {"simulation-cost": table(found), "simulation-cost-check": check_table(records)},
@@ -82,11 +82,13 @@ def points(records: Sequence[Record], results: Path) -> dict[str, list[Point]]:
     times = {(entry.config, row_of(entry)): entry for entry in summary(records) if entry.metric == "us_per_update"}
     found: dict[str, list[Point]] = {}
     for config in sorted({config for config, _ in times}):
-        for entry in summary(read_records(results / experiment_of(config))):
-            time = times.get((config, row_of(entry)))
-            if (entry.config, entry.metric, entry.step) == (config, "js", ALL) and time is not None:
-                point = Point(row_of(entry), entry.value, entry.se or 0.0, time.value, entry.calls)
-                found.setdefault(config, []).append(point)
+        own = results / experiment_of(config)
+        for source in (own, results / "beyond"):
+            for entry in summary(read_records(source)) if records_path(source).exists() else ():
+                time, told = times.get((config, row_of(entry))), source == own or entry.arm == "default"
+                if (entry.config, entry.metric, entry.step) == (config, "js", ALL) and time is not None and told:
+                    point = Point(row_of(entry), entry.value, entry.se or 0.0, time.value, entry.calls)
+                    found.setdefault(config, []).append(point)
     if not found:
         raise RecordError(
             f"No filter has both a time and a divergence in {results}: record the experiments that are timed and then "
@@ -148,20 +150,20 @@ def check_table(records: Sequence[Record]) -> str:
 
 
 def figure(found: Mapping[str, Sequence[Point]]) -> Figure:
-    """Divergence against time: a row for each configuration, a column for each cost."""
-    drawn = Figure(figsize=(3.0 * len(COSTS) + 1.6, 2.5 * len(found) + 0.4), layout="constrained")
-    axes = drawn.subplots(len(found), len(COSTS), squeeze=False, sharey="row")
+    """Divergence against calls and time: a row for each configuration, a column for the calls and for each cost."""
+    drawn = Figure(figsize=(2.6 * (len(COSTS) + 1) + 1.8, 2.5 * len(found) + 0.4), layout="constrained")
+    axes = drawn.subplots(len(found), len(COSTS) + 1, squeeze=False, sharey="row")
     arms = sorted({point.row[1] for each in found.values() for point in each if point.row[0] == "nbf"})
     arms.sort(key=lambda arm: row_order(("nbf", arm, 0)))
     colours = {("nbf", arm): NEURAL[place % len(NEURAL)] for place, arm in enumerate(arms)}
     colours |= {(rival, ""): COLOURS[rival] for rival in RIVALS}
     handles = {}
     for line, (config, each) in zip(axes, found.items(), strict=True):
-        for axis, cost in zip(line, COSTS, strict=True):
+        for axis, cost in zip(line, (None, *COSTS), strict=True):
             for family, colour in colours.items():
                 mine = sorted((p for p in each if p.row[:2] == family), key=lambda point: point.calls)
                 if mine:
-                    times, values = [p.time(cost) for p in mine], [p.js for p in mine]
+                    times, values = [p.calls if cost is None else p.time(cost) for p in mine], [p.js for p in mine]
                     (handles[label(*family)],) = axis.plot(times, values, "o-", color=colour, markersize=3.5)
             axis.set(xscale="log")
             axis.grid(color="#e4e4e4", linewidth=0.7)
@@ -169,10 +171,10 @@ def figure(found: Mapping[str, Sequence[Point]]) -> Figure:
             axis.tick_params(labelsize=8, color=FAINT)
         line[0].set_ylabel(f"{name_of(config)}\nJS (nats)", fontsize=9, color=INK)
         line[0].set_ylim(bottom=0)
-    for axis, cost in zip(axes[0], COSTS, strict=True):
+    for axis, cost in zip(axes[0][1:], COSTS, strict=True):
         axis.set_title(_cost(cost), fontsize=10, color=INK)
-    for axis in axes[-1]:
-        axis.set_xlabel("µs of an update", fontsize=9, color=INK)
+    for axis, told in zip(axes[-1], ("calls of an update", *["µs of an update"] * len(COSTS)), strict=True):
+        axis.set_xlabel(told, fontsize=9, color=INK)
     drawn.legend(handles.values(), handles, loc="outside right upper", frameon=False, fontsize=8.5, labelcolor=INK)
     return drawn
 
