@@ -32,7 +32,7 @@ from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.models.tabular import TabularModel
 from nbf.report import simulation_cost as report
-from nbf.report.simulation_cost import Point, break_even
+from nbf.report.simulation_cost import Point, break_even, rival_js
 from nbf.spaces import Lattice
 
 
@@ -246,3 +246,22 @@ def test_break_even_agrees_with_a_search_over_costs():
     exact, later = (900.0 - 190.0) / (90 - 32), (900.0 - 191.0) / (91 - 32)  # of the rival that is next, and better
     assert later - 0.01 <= costs[np.argmax(wins), 0] <= exact
     assert break_even(own(1 / 90, 900.0, 32), RIVALS) == f"{exact:.3g} µs"
+
+
+# --- for the same price --------------------------------------------------------------------------
+
+
+def test_a_rival_of_the_same_price_lies_between_those_on_record():
+    """JS is 1/n, a straight line on both logarithms: 48 calls give 1/48. Prices beyond the record give bounds."""
+    assert rival_js(RIVALS, lambda point: point.calls, 48.0) == f"{1 / 48:.3f}"
+    assert rival_js(RIVALS, lambda point: point.microseconds, 228.0) == f"{1 / 128:.3f}"
+    assert rival_js(RIVALS, lambda point: point.microseconds, 500.0) == f"≤ {1 / 128:.3f}"
+    assert rival_js(RIVALS, lambda point: point.calls, 16.0) == f"≥ {1 / 32:.3f}"
+    assert rival_js([], lambda point: point.calls, 16.0) == "–"
+
+
+def test_the_table_of_equal_prices_has_the_rivals_of_the_domain():
+    smooth = [Point(("pf-kde", "", 32), 0.3, 0.0, 300.0, 32), Point(("pf-kde", "", 64), 0.2, 0.0, 400.0, 64)]
+    found = {"triangulation": [own(0.1, 350.0, 32), *RIVALS, *smooth]}
+    line = report.equal_table(found).splitlines()[-1]
+    assert [cell.strip() for cell in line.split("|")[3:-1]] == ["32", "350", "0.100", "0.300", "0.242"]

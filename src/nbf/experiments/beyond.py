@@ -17,10 +17,9 @@ import jax
 import numpy as np
 
 from nbf import prng
-from nbf.beliefs.sources import at_step
 from nbf.config import GridworldConfig, TriangulationConfig
 from nbf.contracts import BeliefModel, InputError
-from nbf.evaluation.evaluate import in_batches, records_by_step, update_microseconds
+from nbf.evaluation.evaluate import in_batches, records_by_step
 from nbf.evaluation.records import ALL, Record, run_key
 from nbf.experiments import goofspiel, goofspiel_games, gridworld, triangulation
 from nbf.experiments.contenders import Contender
@@ -60,7 +59,6 @@ CALLS = {"gridworld": (128, 32), "goofspiel": (64,), "triangulation": (32, 16)}
 MODELS_OF = {"gridworld": "wide", "goofspiel": "autoregressive", "triangulation": "mixture"}
 """The arm of each domain whose models are taken."""
 GAME_STEPS = 6000
-TIMED_UPDATES = 300
 
 
 def domain_of(config: str) -> str:
@@ -177,36 +175,21 @@ class BeyondJob:
         return measure_and_record(self, results, measure, command)
 
 
-Scored = tuple[np.ndarray, float | None]
-
-
 def _records(
-    job: BeyondJob, contenders: Sequence[Contender], bar: Counter, score: Callable[[Contender], Scored]
+    job: BeyondJob, contenders: Sequence[Contender], bar: Counter, score: Callable[[Contender], np.ndarray]
 ) -> list[Record]:
-    """Of every filter the divergences by step, and the time of an update."""
+    """Of every filter the divergences by step."""
     found: list[Record] = []
     for row in contenders:
         bar.describe(f"{job.title}: {row.label} {row.arm}")
-        js, microseconds = score(row)
+        js = score(row)
         bar.advance(job.episodes)
         base = Record(
             experiment="beyond", config=job.config, filter=row.name, arm=row.arm, particles=row.particles,
             calls=row.calls, seed=job.seed, step=ALL, metric="js", value=0.0, se=None, episodes=job.episodes,
         )  # fmt: skip
         found += records_by_step(base, "js", js)
-        if microseconds is not None:
-            found.append(replace(base, metric="us_per_update", value=microseconds))
     return found
-
-
-def _timed(row: Contender, key: Any, rounds: Sequence[tuple[Any, Any]], observations: Sequence[Any]) -> float | None:
-    """Of one update of a filter along an episode, over and over."""
-    if isinstance(row.filter, ApproxBeliefs):
-        return None
-    steps = [number % len(observations) for number in range(TIMED_UPDATES + 1)]
-    keys = jax.random.split(key, len(steps))
-    told = [(key, observations[step], *rounds[step % len(rounds)]) for key, step in zip(keys, steps, strict=True)]
-    return update_microseconds(row.filter.step, row.filter.init(key, rounds[0][0]), told)
 
 
 def _gridworld(job: BeyondJob, contenders: Sequence[Contender], runs: Path, bar: Counter) -> list[Record]:
@@ -214,12 +197,11 @@ def _gridworld(job: BeyondJob, contenders: Sequence[Contender], runs: Path, bar:
     keys = jax.random.split(prng.stream(job.seed, "beyond", job.config), job.episodes)
     family = gridworld.family_of(config, job.seed)
     tracks = jax.jit(jax.vmap(functools.partial(gridworld.track, family, config.horizon)))(keys)
-    first = jax.device_put(jax.tree.map(lambda leaf: leaf[0], tracks))
 
-    def score(row: Contender) -> Scored:
-        js, _ = in_batches(functools.partial(gridworld.scores, row.filter), (keys, tracks), batch=min(50, job.episodes))
-        told = first.observations.tolist()
-        return js, _timed(row, keys[0], [(first.environment, first.policy)], told)
+    def score(row: Contender) -> np.ndarray:
+        return in_batches(functools.partial(gridworld.scores, row.filter), (keys, tracks), batch=min(50, job.episodes))[
+            0
+        ]
 
     return _records(job, contenders, bar, score)
 
@@ -229,15 +211,11 @@ def _goofspiel(job: BeyondJob, contenders: Sequence[Contender], runs: Path, bar:
     keys = jax.random.split(prng.stream(job.seed, "beyond", job.config), job.episodes)
     family = game.config.family(game.pool(runs).split().random)
     games = in_batches(functools.partial(goofspiel_games.tracks, family), (keys,), batch=batch)
-    first = jax.device_put(jax.tree.map(lambda leaf: leaf[0], games))
-    rounds = [at_step((first.environments, first.policies), t, changing=True) for t in range(len(first.observations))]
 
-    def score(row: Contender) -> Scored:
+    def score(row: Contender) -> np.ndarray:
         if row.name == "approx" or row.name == "nbf":
-            js = goofspiel_games.belief_divergences(row.filter, keys, games, batch=batch)
-        else:
-            js = in_batches(functools.partial(goofspiel_games.scores, row.filter), (keys, games), batch=batch)["js"]
-        return js, _timed(row, keys[0], rounds, first.observations.tolist())
+            return goofspiel_games.belief_divergences(row.filter, keys, games, batch=batch)
+        return in_batches(functools.partial(goofspiel_games.scores, row.filter), (keys, games), batch=batch)["js"]
 
     return _records(job, contenders, bar, score)
 
@@ -247,12 +225,9 @@ def _triangulation(job: BeyondJob, contenders: Sequence[Contender], runs: Path, 
     keys = jax.random.split(prng.stream(job.seed, "beyond", job.config), job.episodes)
     make = jax.jit(jax.vmap(functools.partial(triangulation.track, config.family(), config.horizon, 200)))
     tracks = in_batches(make, (keys,), batch=batch)
-    first = jax.device_put(jax.tree.map(lambda leaf: leaf[0], tracks))
-    rounds = [at_step((first.environments, first.policies), t, changing=True) for t in range(len(first.observations))]
 
-    def score(row: Contender) -> Scored:
+    def score(row: Contender) -> np.ndarray:
         of = functools.partial(triangulation.scores, row.filter, row.smooth)
-        js = in_batches(of, (keys, tracks), batch=batch)[0]
-        return js, _timed(row, keys[0], rounds, first.observations.tolist())
+        return in_batches(of, (keys, tracks), batch=batch)[0]
 
     return _records(job, contenders, bar, score)

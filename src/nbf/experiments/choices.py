@@ -360,10 +360,13 @@ EXPERIMENTS: dict[str, Entry] = {
     "triangulation": Entry(
         Triangulation,
         quick=Amount(steps=100, episodes=10, few=True),
-        parts=(Part(Triangulation(arm=("faithful", "spline", "mixture")), seeds=5),),
+        parts=(
+            Part(Triangulation(arm=("faithful", "spline", "mixture")), seeds=5),
+            Part(Triangulation(arm=("kernel", "classical")), seeds=5),
+        ),
         quick_parts=(Part(Triangulation(arm=("faithful", "mixture"))),),
     ),
-    "fine-tuned": Entry(FineTuned, quick=Amount(steps=400, episodes=2)),
+    "fine-tuned": Entry(FineTuned, quick=Amount(steps=400, episodes=2), parts=(Part(FineTuned(), steps=10_000),)),
     "convergence": Entry(
         Convergence,
         quick=Amount(episodes=10),

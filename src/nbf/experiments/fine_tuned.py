@@ -27,7 +27,7 @@ CONFIG = GridworldConfig.parse("8-2D-random")
 class EvaluationConfig:
     """How the filters are scored."""
 
-    episodes: int = 100
+    episodes: int = 50
     """The first of those that Gridworld's filters are scored on."""
     gradient_steps: tuple[int, ...] = (0, 1, 10, 100)
     """m, for each filter."""

@@ -3,7 +3,6 @@
 | table | columns | cells |
 |---|---|---|
 | `beyond-gridworld`, `beyond-goofspiel`, `beyond-triangulation` | configurations | mean JS to the truth |
-| `beyond-time` | configurations | µs of an update |
 | `beyond` | one or two configurations of each domain | mean JS of the default filter, the paper's and their rivals |
 """
 
@@ -39,8 +38,6 @@ def page(folder: Path) -> Page:
         if mine:
             tables[f"beyond-{domain}"] = markdown_table(records, configs=mine, calls=True)
             figures[f"beyond-{domain}.png"] = functools.partial(figure, records, mine)
-    if any(record.metric == "us_per_update" for record in records):
-        tables["beyond-time"] = markdown_table(records, configs=configs, metric="us_per_update", digits=0, calls=True)
     shown = [config for config in HEADLINE if config in configs]
     if shown:
         few = [record for record in records if (record.filter, record.arm) in SHOWN]
@@ -50,7 +47,6 @@ def page(folder: Path) -> Page:
         "beyond-gridworld": "Gridworld: JS to the truth of the default filter, its parts, and its rivals",
         "beyond-goofspiel": "Goofspiel: JS to the truth of the default filter, its parts, and its rivals",
         "beyond-triangulation": "Triangulation: JS to the truth of the default filter, its parts, and its rivals",
-        "beyond-time": "µs of an update",
         **{f"beyond-{domain}.png": f"{domain.capitalize()}: JS by step of the default filter and its rivals"
            for domain in ("gridworld", "goofspiel", "triangulation")},
     }  # fmt: skip

@@ -11,7 +11,7 @@ takes more time than the neural filter from the cost c on at which
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,13 +64,19 @@ def page(folder: Path) -> Page:
     captions = {
         "simulation-cost": "From which cost of a simulator's call on a neural filter is closer to the truth than any "
         "particle filter that takes as much time.",
+        "equal-time": "Neural filters beside particle filters of as many calls, and of as much time where calls cost "
+        "nothing more.",
         "simulation-cost-check": "Time of an update with a simulator that really is slow, and time without it plus "
         "calls times cost.",
         "simulation-cost.png": "Divergence against calls of the simulator, and against time of an update for three "
         "costs of a call: the more one costs, the more the time is that of the calls alone.",
     }
     return Page(
-        {"simulation-cost": table(found), "simulation-cost-check": check_table(records)},
+        {
+            "simulation-cost": table(found),
+            "equal-time": equal_table(found),
+            "simulation-cost-check": check_table(records),
+        },
         {"simulation-cost.png": functools.partial(figure, found)},
         title="The cost of simulation",
         captions=captions,
@@ -131,6 +137,31 @@ def table(found: Mapping[str, Sequence[Point]]) -> str:
                 numbers = [f"{point.js:.3f} ± {point.se:.3f}", f"{point.microseconds:.0f}", f"{point.calls}"]
                 ends = [break_even(point, some) for some in rivals]
                 lines.append([name_of(config), label(*point.row), *numbers, *ends])
+    return layout(lines)
+
+
+def rival_js(rivals: Sequence[Point], price: Callable[[Point], float], spent: float) -> str:
+    """The divergence of a rival of some price, between those on record (logarithms of both); a bound beyond them."""
+    if not rivals:
+        return MISSING
+    ordered = sorted(rivals, key=price)
+    prices, js = np.log([price(point) for point in ordered]), [point.js for point in ordered]
+    sign = "≤ " if np.log(spent) > prices[-1] else "≥ " if np.log(spent) < prices[0] else ""
+    return f"{sign}{np.exp(np.interp(np.log(spent), prices, np.log(np.maximum(js, np.finfo(float).tiny)))):.3f}"
+
+
+def equal_table(found: Mapping[str, Sequence[Point]]) -> str:
+    """The paper's filters and the default ones, beside what particle filters do for the same price."""
+    lines = [["Configuration", "Filter", "calls", "µs", "JS", "PF, equal calls", "PF, equal time"]]
+    for config, each in found.items():
+        kind = "pf-kde" if any(point.row[0] == "pf-kde" for point in each) else "pf"
+        rivals = [point for point in each if point.row[0] == kind]
+        for point in each:
+            if point.row[0] == "nbf" and point.row[1] in ("faithful", "default"):
+                calls = rival_js(rivals, lambda rival: rival.calls, float(point.calls))
+                time = rival_js(rivals, lambda rival: rival.microseconds, point.microseconds)
+                own = [f"{point.calls}", f"{point.microseconds:.0f}", f"{point.js:.3f}"]
+                lines.append([name_of(config), label(*point.row), *own, calls, time])
     return layout(lines)
 
 
