@@ -101,6 +101,12 @@ class Environment(eqx.Module):
     def log_likelihood(self, observation: Observation, state: State, next_state: State) -> Float[Array, ""]:
         """log H(x, x')[y]; -inf where the observation is impossible."""
 
+    def forecast(self, observation: Observation, state: State, policy: Policy) -> Float[Array, ""] | None:
+        """A guess at log p(y | x), made without simulating: where a filter had better look. None, the default, is no
+        guess. However wrong, it does not change what a filter converges to; the nearer, the less it leaves to chance.
+        """
+        return None
+
     @abstractmethod
     def check_observation(self, observation: Observation) -> None:
         """Raise `InputError` unless a concrete observation lies in Y. Called outside jit only."""

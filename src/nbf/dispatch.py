@@ -42,7 +42,7 @@ _COUNTER = itertools.count()
 _FLAT: OrderedDict[int, _Flat] = OrderedDict()
 _COMPILED: dict[tuple, _Compiled] = {}
 _latest: tuple[PyTree, list[Any], Any] = (object(), [], None)
-"""The state that was given last, if it is a module, with its leaves and structure: most often the next one to come."""
+"""The state that was given last, if it is immutable, with its leaves and structure: most often the next one to come."""
 
 
 def _flat(module: PyTree) -> _Flat:
@@ -81,7 +81,7 @@ def call(method: Callable, fixed: tuple[PyTree, ...], state: PyTree, moving: PyT
         )
     given = compiled.function(*leaves, *state_leaves, *moving_leaves)
     after, more = compiled.structure.unflatten(given)
-    if compiled.is_module:
+    if compiled.is_fixed:
         _latest = (after, given[: compiled.size], compiled.state_structure)
     return after, more
 
@@ -107,8 +107,8 @@ class _Compiled:
     state_structure: Any
     size: int
     """Leaves of the state, which come first."""
-    is_module: bool
-    """Whether the state is one, hence immutable."""
+    is_fixed: bool
+    """Whether the state is a module or a tuple, hence immutable."""
 
     def __init__(self, method: Callable, *structures: Any):
         def flat_method(*leaves: Any) -> list[Any]:
@@ -118,7 +118,7 @@ class _Compiled:
                 start += structure.num_leaves
             *first, moving = arguments
             after, more = method(*first, *moving)
-            self.state_structure, self.is_module = jax.tree.structure(after), isinstance(after, eqx.Module)
+            self.state_structure, self.is_fixed = jax.tree.structure(after), isinstance(after, eqx.Module | tuple)
             self.size = self.state_structure.num_leaves
             given, self.structure = jax.tree.flatten((after, more))
             return given

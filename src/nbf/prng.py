@@ -30,14 +30,14 @@ def fold_in(key: Key[Array, ""], data: int | Int[Array, ""]) -> Key[Array, ""]:
     """`jax.random.fold_in`."""
     if not _plain(key):
         return jax.random.fold_in(key, data)
-    return _wrapped(*_threefry(key, jnp.zeros((), jnp.uint32), jnp.asarray(data).astype(jnp.uint32)))
+    return _keys(*_threefry(key, jnp.zeros((), jnp.uint32), jnp.asarray(data).astype(jnp.uint32)))
 
 
 def split(key: Key[Array, ""], num: int = 2) -> Key[Array, " num"]:
     """`jax.random.split`."""
     if not _plain(key):
         return jax.random.split(key, num)
-    return _wrapped(*_threefry(key, jnp.zeros(num, jnp.uint32), jnp.arange(num, dtype=jnp.uint32)))
+    return _keys(*_threefry(key, jnp.zeros(num, jnp.uint32), jnp.arange(num, dtype=jnp.uint32)))
 
 
 def bits(key: Key[Array, ""], shape: tuple[int, ...] = ()) -> UInt32[Array, "..."]:
@@ -46,7 +46,7 @@ def bits(key: Key[Array, ""], shape: tuple[int, ...] = ()) -> UInt32[Array, "...
         return jax.random.bits(key, shape, jnp.uint32)
     count = jnp.arange(math.prod(shape), dtype=jnp.uint32).reshape(shape)
     first, second = _threefry(key, jnp.zeros_like(count), count)
-    return first ^ second
+    return jax.lax.optimization_barrier(first ^ second)
 
 
 def _plain(key: Key[Array, ""]) -> bool:
@@ -55,8 +55,10 @@ def _plain(key: Key[Array, ""]) -> bool:
     return partitionable and str(jax.random.key_impl(key)) == "threefry2x32" and key.shape == ()
 
 
-def _wrapped(first: UInt32[Array, "..."], second: UInt32[Array, "..."]) -> Key[Array, "..."]:
-    return jax.random.wrap_key_data(jnp.stack([first, second], axis=-1), impl="threefry2x32")
+def _keys(first: UInt32[Array, "..."], second: UInt32[Array, "..."]) -> Key[Array, "..."]:
+    # Without the barrier the rounds would be computed anew in every loop that a key is used in.
+    data = jax.lax.optimization_barrier(jnp.stack([first, second], axis=-1))
+    return jax.random.wrap_key_data(data, impl="threefry2x32")
 
 
 def _threefry(

@@ -59,24 +59,7 @@ class FunctionalEnvironment(Environment):
         if structure != self.structure:
             raise InputError(f"An observation of this environment is built as {self.structure}; got {structure}.")
         for value, (shape, dtype) in zip(leaves, self.leaves, strict=True):
-            self._check_leaf(np.asarray(value), shape, np.dtype(dtype))
-
-    def _check_leaf(self, value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> None:
-        kind = _kind(dtype)
-        if value.shape != shape or _kind(value.dtype) != kind:
-            raise InputError(
-                f"An observation of this environment is {dtype} of shape {shape}; got {value.dtype} of shape "
-                f"{value.shape}."
-            )
-        if kind == "float" and not (np.abs(value) <= _largest(dtype)).all():
-            raise InputError(
-                f"An observation must be finite; got {value.tolist()}. For a missing one pass None: the step predicts."
-            )
-        if kind == "integer" and value.size:
-            last = np.iinfo(dtype).max if self.symbols is None else self.symbols - 1
-            first = np.iinfo(dtype).min if self.symbols is None else 0
-            if not (first <= int(value.min()) and int(value.max()) <= last):
-                raise InputError(f"Observation {value.tolist()} is outside {first}..{last}.")
+            _check_leaf(np.asarray(value), shape, np.dtype(dtype), self.symbols)
 
     @property
     def _more(self) -> tuple[PyTree, ...]:
@@ -124,6 +107,24 @@ def environment(
     return FunctionalEnvironment(
         space, parameters, (init, transition, observe, log_likelihood), structure, shapes, symbols
     )
+
+
+def _check_leaf(value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, symbols: int | None) -> None:
+    # No method: looking one up on a module costs more than the check.
+    kind = _kind(dtype)
+    if value.shape != shape or _kind(value.dtype) != kind:
+        raise InputError(
+            f"An observation of this environment is {dtype} of shape {shape}; got {value.dtype} of shape {value.shape}."
+        )
+    if kind == "float" and not (np.abs(value) <= _largest(dtype)).all():
+        raise InputError(
+            f"An observation must be finite; got {value.tolist()}. For a missing one pass None: the step predicts."
+        )
+    if kind == "integer" and value.size:
+        last = np.iinfo(dtype).max if symbols is None else symbols - 1
+        first = np.iinfo(dtype).min if symbols is None else 0
+        if not (first <= int(value.min()) and int(value.max()) <= last):
+            raise InputError(f"Observation {value.tolist()} is outside {first}..{last}.")
 
 
 def _arrays(tree: PyTree) -> PyTree:

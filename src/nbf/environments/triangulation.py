@@ -117,6 +117,12 @@ class Triangulation(Environment):
         density = norm.logpdf(observation, self.distance(next_state), self.range_noise)
         return jnp.where(self.scanning, density, 0.0)
 
+    def forecast(
+        self, observation: Float[Array, ""], state: Float[Array, " 2"], policy: ScanPolicy
+    ) -> Float[Array, ""]:
+        """Exact: at a scan nothing moves, and at a move nothing is read."""
+        return self.log_likelihood(observation, state, state)
+
     @property
     def linear(self) -> bool:
         """For the Gaussian filters: a distance is no affine function of the position."""

@@ -47,6 +47,11 @@ CARRIED = 0.7
 """The share of the next belief that particles stand for by themselves where all their branches were simulated."""
 ALIKE = 1e-4
 """Log weights this near to each other are the same."""
+CALIB, CRIDGE, LDOUBT = True, 0.01, 1.0
+CANDIDATES = 512
+"""Draws of a model among which a forecast of the observation chooses those that are simulated."""
+DEFENSIVE = 0.1
+"""The part of a choice that a forecast has no say in, so that no weight is larger than ten times what it would be."""
 LISTABLE = 4096
 """Up to this many cells, the total of a tilt on a lattice is the sum over all of them."""
 
@@ -104,7 +109,7 @@ class NeuralState(eqx.Module):
 class NeuralBayesianFilter(Filter):
     """Tracks the embedding of a belief with a trained model, by `num_particles` calls of the simulator a step.
 
-    The paper's algorithm is `NeuralBayesianFilter.faithful`. Four things are done better here, see docs/beyond.md:
+    The paper's algorithm is `NeuralBayesianFilter.faithful`. Five things are done better here, see docs/beyond.md:
 
     - particles are drawn evenly (`BeliefModel.draw`; of a model that lists its states, by Fearnhead and Clifford's
       optimal resampling) and carry weights;
@@ -113,6 +118,8 @@ class NeuralBayesianFilter(Filter):
       attention, is not tilted;
     - where the environment lists `successors`, and so few states carry the belief that all branches of each can be
       simulated for `num_particles` calls, they are, instead of drawing one (`expand`, which needs `even_draws`);
+    - where the environment offers a `forecast` of the observation, it chooses among many draws those that are simulated
+      (`look_ahead`);
     - particles that were made so, without chance, stand for a share of the next belief by themselves (`carry`).
 
     A particle that the model puts on an illegal state has weight zero. When all weights are zero,
@@ -125,6 +132,7 @@ class NeuralBayesianFilter(Filter):
     consistent: bool = eqx.field(static=True)
     expand: bool = eqx.field(static=True)
     carry: bool = eqx.field(static=True)
+    look_ahead: bool = eqx.field(static=True)
     max_attempts: int = eqx.field(static=True)
     initial_samples: int = eqx.field(static=True)
     """How many samples of p0 the first embedding is made of, where p0 cannot be listed."""
@@ -138,6 +146,7 @@ class NeuralBayesianFilter(Filter):
         consistent: bool = True,
         expand: bool = True,
         carry: bool = True,
+        look_ahead: bool = True,
         max_attempts: int = 5,
         initial_samples: int = 1024,
     ):
@@ -152,7 +161,8 @@ class NeuralBayesianFilter(Filter):
             )
         self.model = model.prepared()
         self.num_particles, self.max_attempts, self.initial_samples = num_particles, max_attempts, initial_samples
-        self.even_draws, self.consistent, self.expand, self.carry = even_draws, consistent, expand, carry
+        self.even_draws, self.consistent, self.expand = even_draws, consistent, expand
+        self.carry, self.look_ahead = carry, look_ahead
 
     @classmethod
     def faithful(
@@ -160,7 +170,7 @@ class NeuralBayesianFilter(Filter):
     ) -> NeuralBayesianFilter:
         """Algorithm 1 of the paper to the letter: independent draws, no tilt."""
         return cls(
-            model, num_particles, even_draws=False, consistent=False, expand=False, carry=False,
+            model, num_particles, even_draws=False, consistent=False, expand=False, carry=False, look_ahead=False,
             max_attempts=max_attempts, initial_samples=initial_samples,
         )  # fmt: skip
 
@@ -189,7 +199,7 @@ class NeuralBayesianFilter(Filter):
         space = _in_context(environment.space, state.context)
 
         def propose(key: Key[Array, ""], attempt: Int[Array, ""]) -> tuple[tuple[Any, ...], Float[Array, " n"]]:
-            states, moved, prior, doubt, kept = self._moved(key, state, space, environment, policy)
+            states, moved, prior, doubt, kept = self._moved(key, state, space, observation, environment, policy)
             lost = diverged(moved)
             prior = prior if lost is None else jnp.where(lost, -jnp.inf, prior)
             if observation is None:
@@ -229,7 +239,13 @@ class NeuralBayesianFilter(Filter):
         return ModelBelief(self.model, state.embedding, space, found, state.particles, state.kept)
 
     def _moved(
-        self, key: Key[Array, ""], state: NeuralState, space: StateSpace, environment: Environment, policy: Policy
+        self,
+        key: Key[Array, ""],
+        state: NeuralState,
+        space: StateSpace,
+        observation: Observation,
+        environment: Environment,
+        policy: Policy,
     ) -> tuple[State, State, Float[Array, " n"], Float[Array, ""], Float[Array, ""]]:
         """States of the belief, where each is moved to, log weights (illegal states have none), how much chance there
         is in them, and the share of the next belief that they may stand for by themselves."""
@@ -244,7 +260,9 @@ class NeuralBayesianFilter(Filter):
             log_weights = jnp.where(jax.vmap(space.contains)(states), self._even(), -jnp.inf)
             return simulated(states, self._tilted(states, log_weights, state, space), jnp.ones(()))
         draw_key, spread_key, split_key = prng.split(keys[0], 3)
-        states, log_weights = listed_or_drawn(self.model, draw_key, state.embedding, self.num_particles, space)
+        forecast = self._forecast(observation, environment, policy, state)
+        count = self.num_particles if forecast is None else max(self.num_particles, CANDIDATES)
+        states, log_weights = listed_or_drawn(self.model, draw_key, state.embedding, count, space)
         listed = jax.eval_shape(self.model.listed, state.embedding, space) is not None
         drawn = jnp.zeros(()) if listed else chance(log_weights)
         log_weights = self._tilted(states, log_weights, state, space)
@@ -260,6 +278,20 @@ class NeuralBayesianFilter(Filter):
             chosen, weights = split(split_key, weights)
             return simulated(jax.tree.map(lambda leaf: leaf[chosen], few), weights, jnp.maximum(doubt, drawn))
 
+        if forecast is not None and not expands:
+            aims = jax.vmap(forecast)(states)
+            aims = jnp.logaddexp(aims - jax.nn.logsumexp(log_weights + aims), jnp.log(DEFENSIVE / (1 - DEFENSIVE)))
+            aimed, log_total = normalize(log_weights + aims)
+            few = _fewest(spread_key, (states, aims), aimed, self.num_particles)
+            (few, aims), weights, doubt = few
+            if CALIB and self.consistent:
+                features = self.model.features(states, space)
+                target = features @ jnp.exp(aimed)
+                fewf = self.model.features(few, space)
+                weights = normalize(tilt(weights, fewf, target, CRIDGE)(weights, fewf))[0]
+            chosen, weights = split(split_key, weights)
+            few, aims = jax.tree.map(lambda leaf: leaf[chosen], (few, aims))
+            return simulated(few, weights + log_total - aims, LDOUBT * jnp.maximum(doubt, drawn))
         if not expands:
             return one_each()
         assert isinstance(environment, Enumerable)
@@ -278,6 +310,17 @@ class NeuralBayesianFilter(Filter):
             return origins, flat, padded, drawn, CARRIED * (1.0 - jnp.maximum(lost, drawn))
 
         return jax.lax.cond(jnp.maximum(lost, drawn) <= FEW, all_branches, one_each)
+
+    def _forecast(
+        self, observation: Observation, environment: Environment, policy: Policy, state: NeuralState
+    ) -> Callable[[State], Float[Array, ""]] | None:
+        """What the environment foretells of a state, if it does."""
+        if not self.look_ahead or observation is None:
+            return None
+        one = jax.tree.map(lambda leaf: leaf[0], state.particles.states)
+        if jax.eval_shape(lambda state: environment.forecast(observation, state, policy), one) is None:
+            return None
+        return lambda state: jnp.asarray(environment.forecast(observation, state, policy))
 
     def _tilted(
         self, states: State, log_weights: Float[Array, " k"], state: NeuralState, space: StateSpace
