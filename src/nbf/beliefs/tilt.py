@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from nbf.beliefs.particles import normalize
 
-STEPS = 4
+STEPS = 3
 """Of Newton's method."""
 LONGEST = 3.0
 """The most that one step changes a log weight by: far from the optimum the quadratic model is no guide."""

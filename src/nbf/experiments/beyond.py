@@ -37,15 +37,16 @@ from nbf.training.checkpoint import load_model
 VARIANTS: dict[str, dict[str, bool]] = {
     "default": {},
     "faithful": {"even_draws": False, "consistent": False, "expand": False},
-    "even draws alone": {"consistent": False, "expand": False},
+    "even draws alone": {"consistent": False, "expand": False, "look_ahead": False},
     "consistent alone": {"even_draws": False, "expand": False},
     "never expanded": {"expand": False},
     "not consistent": {"consistent": False},
     "nothing carried": {"carry": False},
+    "no look-ahead": {"look_ahead": False},
 }
 """The default filter, the paper's, and what is in between; `expand` needs even draws."""
-ON_THE_PLANE = ("default", "faithful", "even draws alone", "consistent alone")
-"""Where there is nothing to expand, and nothing that is carried."""
+ON_THE_PLANE = ("default", "faithful", "even draws alone", "consistent alone", "not consistent", "no look-ahead")
+"""Where there is nothing to expand and nothing that is carried; elsewhere there are no forecasts."""
 GAMES, LONG = ("k=5", "k=6", "k=7"), "-long"
 GRIDS = (
     *(f"{size}-{dimension}D-{kind}" for kind in ("fixed", "random") for dimension in (2, 3) for size in (5, 8)),
@@ -71,7 +72,7 @@ def rows(config: str, model: BeliefModel) -> list[Contender]:
     most, *fewer = CALLS[domain]
     found = [Contender(NeuralBayesianFilter(model, n), "nbf", "default", n, n) for n in fewer]
     for arm, options in VARIANTS.items():
-        if domain != "triangulation" or arm in ON_THE_PLANE:
+        if arm in ON_THE_PLANE if domain == "triangulation" else arm != "no look-ahead":
             found.append(Contender(NeuralBayesianFilter(model, most, **options), "nbf", arm, most, most))
     found.append(Contender(ApproxBeliefs(model, 64, **_truth(domain)), "approx", "default", 0, 0))
     if domain != "triangulation":

@@ -47,9 +47,10 @@ CARRIED = 0.7
 """The share of the next belief that particles stand for by themselves where all their branches were simulated."""
 ALIKE = 1e-4
 """Log weights this near to each other are the same."""
-CALIB, CRIDGE, LDOUBT = True, 0.01, 1.0
-CANDIDATES = 512
+CANDIDATES = 256
 """Draws of a model among which a forecast of the observation chooses those that are simulated."""
+CALIBRATED = 0.2
+"""Ridge of the tilt that brings those to the mean embedding of all candidates."""
 DEFENSIVE = 0.1
 """The part of a choice that a forecast has no say in, so that no weight is larger than ten times what it would be."""
 LISTABLE = 4096
@@ -279,19 +280,8 @@ class NeuralBayesianFilter(Filter):
             return simulated(jax.tree.map(lambda leaf: leaf[chosen], few), weights, jnp.maximum(doubt, drawn))
 
         if forecast is not None and not expands:
-            aims = jax.vmap(forecast)(states)
-            aims = jnp.logaddexp(aims - jax.nn.logsumexp(log_weights + aims), jnp.log(DEFENSIVE / (1 - DEFENSIVE)))
-            aimed, log_total = normalize(log_weights + aims)
-            few = _fewest(spread_key, (states, aims), aimed, self.num_particles)
-            (few, aims), weights, doubt = few
-            if CALIB and self.consistent:
-                features = self.model.features(states, space)
-                target = features @ jnp.exp(aimed)
-                fewf = self.model.features(few, space)
-                weights = normalize(tilt(weights, fewf, target, CRIDGE)(weights, fewf))[0]
-            chosen, weights = split(split_key, weights)
-            few, aims = jax.tree.map(lambda leaf: leaf[chosen], (few, aims))
-            return simulated(few, weights + log_total - aims, LDOUBT * jnp.maximum(doubt, drawn))
+            few, weights, doubt = self._aimed(spread_key, jax.vmap(forecast)(states), states, log_weights, space)
+            return simulated(few, weights, jnp.maximum(doubt, drawn))
         if not expands:
             return one_each()
         assert isinstance(environment, Enumerable)
@@ -321,6 +311,28 @@ class NeuralBayesianFilter(Filter):
         if jax.eval_shape(lambda state: environment.forecast(observation, state, policy), one) is None:
             return None
         return lambda state: jnp.asarray(environment.forecast(observation, state, policy))
+
+    def _aimed(
+        self, key: Key[Array, ""], forecasts: Float[Array, " k"], states: State, log_weights: Float[Array, " k"],
+        space: StateSpace,
+    ) -> tuple[State, Float[Array, " n"], Float[Array, ""]]:  # fmt: skip
+        """Of many states those that the observation is likely to come from, with log weights for which they stand for
+        the belief before it all the same, and how much chance there is in them."""
+        likely = forecasts - jax.nn.logsumexp(log_weights + forecasts)
+        aims = jnp.logaddexp(jnp.log1p(-DEFENSIVE) + jnp.where(likely < jnp.inf, likely, -jnp.inf), jnp.log(DEFENSIVE))
+        aimed, log_total = normalize(log_weights + aims)
+        spread_key, split_key = jax.random.split(key)
+        features = self.model.features(states, space) if self.consistent else None
+        columns = jnp.zeros((log_weights.shape[0], 0)) if features is None else features.T
+        (few, few_aims, few_columns), weights, doubt = _fewest(
+            spread_key, (states, aims, columns), aimed, self.num_particles
+        )
+        if features is not None:
+            found = tilt(weights, few_columns.T, features @ jnp.exp(aimed), CALIBRATED)
+            weights = normalize(found(weights, few_columns.T))[0]
+        chosen, weights = split(split_key, weights)
+        few, few_aims = jax.tree.map(lambda leaf: leaf[chosen], (few, few_aims))
+        return few, weights + log_total - few_aims, doubt
 
     def _tilted(
         self, states: State, log_weights: Float[Array, " k"], state: NeuralState, space: StateSpace
