@@ -15,6 +15,7 @@ from constructors import MODELS, small_grid
 from tolerances import FLOAT, monte_carlo
 from worlds import trap_door
 
+import nbf
 from nbf.beliefs.particles import ParticleBelief
 from nbf.contracts import BeliefModel, Environment, InputError
 from nbf.environments.gridworld import GoalPolicy, Gridworld
@@ -237,6 +238,75 @@ def test_what_chance_made_is_not_carried(key):
 def test_expansion_without_even_draws_is_refused():
     with pytest.raises(InputError, match="expand=False"):
         tabular(4, even_draws=False)
+
+
+# Look-ahead
+
+
+def _reading(observation, state, next_state):
+    return jnp.log(jnp.where(observation == next_state[0], 0.6, 0.05))
+
+
+FORECASTS = {
+    "nothing": None,
+    "right": lambda observation, state, policy: _reading(observation, state, state),
+    "wrong": lambda observation, state, policy: -_reading(observation, state, state),
+    "never": lambda observation, state, policy: -jnp.inf,
+    "nan": lambda observation, state, policy: jnp.nan,
+}
+"""Of one of nine rooms that somebody stays in."""
+
+
+def rooms_of(say):
+    return nbf.environment(
+        init=lambda key: jax.random.randint(key, (1,), 0, 9),
+        transition=lambda key, state, policy: state,
+        observe=lambda key, state, next_state: next_state[0],
+        log_likelihood=_reading,
+        space=Lattice((9,)),
+        symbols=9,
+        forecast=FORECASTS[say],
+    )
+
+
+@pytest.fixture(scope="module")
+def ratios():
+    """Estimates of p(y) after a uniform start, over the exact one, of 2000 runs with three particles."""
+    filter = NeuralBayesianFilter(TabularModel(Lattice((9,))), 3, consistent=False)
+
+    @functools.partial(jax.jit, static_argnums=1)
+    def evidence(keys, say):
+        environment = rooms_of(say)
+        start = eqx.tree_at(lambda state: state.embedding, filter.init(keys[0], environment), jnp.ones(9) / 9)
+        return jax.vmap(lambda key: filter.update(key, start, jnp.int32(4), environment, None)[1].log_evidence)(keys)
+
+    keys = jax.random.split(jax.random.key(3), 2000)
+    return {say: 9.0 * np.exp(np.asarray(evidence(keys, say), np.float64)) for say in FORECASTS}
+
+
+@pytest.mark.parametrize("say", FORECASTS)
+def test_whatever_is_foretold_the_evidence_is_unbiased(say, ratios):
+    """Σ_x p(x) p(y | x) = (0.6 + 8 · 0.05) / 9."""
+    atol = monte_carlo(ratios[say].std(), 2000) + FLOAT["atol"]
+    np.testing.assert_allclose(ratios[say].mean(), 1.0, rtol=0, atol=atol)
+
+
+def test_a_right_forecast_leaves_nothing_to_chance_and_a_wrong_one_more(ratios):
+    """The room that was read is simulated for certain, and the others are all alike. One that says nothing is none."""
+    np.testing.assert_allclose(ratios["right"], np.ones(2000), **FLOAT)
+    spread = {say: values.var() for say, values in ratios.items()}
+    assert spread["nothing"] > 0.1
+    assert spread["wrong"] > 1.2 * spread["nothing"]
+    np.testing.assert_allclose([spread["never"], spread["nan"]], spread["nothing"], rtol=0.2)
+
+
+def test_a_filter_that_does_not_look_ahead_asks_nobody(key):
+    filter = NeuralBayesianFilter(TabularModel(Lattice((9,))), 3, look_ahead=False)
+    found = []
+    for say in ("right", "nothing"):
+        environment = rooms_of(say)
+        found.append(filter.step(key, filter.init(key, environment), 4, environment, None)[0].embedding)
+    np.testing.assert_array_equal(*found)
 
 
 # One step

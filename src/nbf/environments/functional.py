@@ -33,8 +33,8 @@ class FunctionalEnvironment(Environment):
 
     space: StateSpace
     parameters: PyTree
-    functions: tuple[Callable, Callable, Callable, Callable] = eqx.field(static=True)
-    """init, transition, observe, log_likelihood."""
+    functions: tuple[Callable, ...] = eqx.field(static=True)
+    """init, transition, observe, log_likelihood and, if there is one, forecast."""
     structure: Any = eqx.field(static=True)
     """The tree of an observation."""
     leaves: tuple[tuple[tuple[int, ...], str], ...] = eqx.field(static=True)
@@ -53,6 +53,11 @@ class FunctionalEnvironment(Environment):
 
     def log_likelihood(self, observation: Observation, state: State, next_state: State) -> Float[Array, ""]:
         return jnp.asarray(self.functions[3](observation, state, next_state, *self._more))
+
+    def forecast(self, observation: Observation, state: State, policy: Policy) -> Float[Array, ""] | None:
+        if len(self.functions) < 5:
+            return None
+        return jnp.asarray(self.functions[4](observation, state, policy, *self._more))
 
     def check_observation(self, observation: Observation) -> None:
         leaves, structure = jax.tree.flatten(observation)
@@ -73,6 +78,7 @@ def environment(
     observe: Callable,
     log_likelihood: Callable,
     space: StateSpace,
+    forecast: Callable | None = None,
     parameters: PyTree = None,
     observation: Observation | None = None,
     symbols: int | None = None,
@@ -80,9 +86,11 @@ def environment(
     """An environment from `init(key)`, `transition(key, state, policy)`, `observe(key, state, next_state)` and
     `log_likelihood(observation, state, next_state)`; each takes `parameters` last, if there are any.
 
-    `observation` is an example of one, to which those that a filter is given are compared; by default the shapes and
-    types that `observe` gives. Where observations are integers, give `symbols`: they are 0..symbols - 1, and JAX
-    would take any other for the nearest. Check the result with `nbf.testing.check_environment`.
+    `forecast(observation, state, policy)` is optional: a guess at log p(y | x) that costs no simulation, by which a
+    neural filter chooses what it simulates (docs/beyond.md). `observation` is an example of one, to which those that a
+    filter is given are compared; by default the shapes and types that `observe` gives. Where observations are integers,
+    give `symbols`: they are 0..symbols - 1, and JAX would take any other for the nearest. Check the result with
+    `nbf.testing.check_environment`.
     """
     if symbols is not None and symbols < 1:
         raise InputError(f"An alphabet needs at least 1 symbol; got symbols={symbols}.")
@@ -104,9 +112,8 @@ def environment(
             ) from error
     leaves, structure = jax.tree.flatten(example)
     shapes = tuple((tuple(jnp.shape(leaf)), str(jnp.result_type(leaf))) for leaf in leaves)
-    return FunctionalEnvironment(
-        space, parameters, (init, transition, observe, log_likelihood), structure, shapes, symbols
-    )
+    functions = (init, transition, observe, log_likelihood, *(() if forecast is None else (forecast,)))
+    return FunctionalEnvironment(space, parameters, functions, structure, shapes, symbols)
 
 
 def _check_leaf(value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, symbols: int | None) -> None:

@@ -53,6 +53,9 @@ class _Slow(Environment):
     def log_likelihood(self, observation: Observation, state: State, next_state: State) -> Float[Array, ""]:
         return self.inner.log_likelihood(observation, state, next_state)
 
+    def forecast(self, observation: Observation, state: State, policy: Policy) -> Float[Array, ""] | None:
+        return self.inner.forecast(observation, state, policy)
+
     def check_observation(self, observation: Observation) -> None:
         self.inner.check_observation(observation)
 
