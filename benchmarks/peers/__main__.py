@@ -1,10 +1,12 @@
 """One step of a particle filter in every package, against the clock: the record of docs/peers.md.
 
-    make bench-peers        (or: python -m benchmarks.peers [--particles N ...] [--filters N ...] [--seconds S])
+    make bench-peers        (or: python -m benchmarks.peers [--particles N ...] [--filters N ...] [--seconds S] [--cores N])
 
 Every package runs in an environment of its own, made once in the cache folder, and all of them in one run: each waits
 in a process of its own until it is its turn to step for a moment, so that whatever else the machine does hits all
-alike. `benchmarks.peers.speed.plane` is the system; the modules beside it filter it.
+alike. They share one core, unless `--cores` says otherwise: XLA hands parts of small loops to further threads, which
+costs every package that is written in JAX more than it saves. `benchmarks.peers.speed.plane` is the system; the
+modules beside it filter it.
 """
 
 from __future__ import annotations
@@ -107,6 +109,7 @@ def settings(workers: Iterable[Worker], arguments: argparse.Namespace) -> dict[s
         "left_out": {"particles_in_all_above": MOST, "seconds_above": LONGEST, "of_calls": LEAST},
         "versions": {worker.name: worker.versions for worker in workers},
         "machine": {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()},
+        "cores": arguments.cores,
     }  # fmt: skip
 
 
@@ -117,6 +120,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=1.5, help="how long each is measured at every size")
     parser.add_argument("--particles", type=int, nargs="+", default=list(PARTICLES))
     parser.add_argument("--filters", type=int, nargs="+", default=list(FILTERS))
+    parser.add_argument("--cores", type=int, default=1, help="how many cores the packages may use")
     parser.add_argument("--packages", nargs="+", default=list(PACKAGES), choices=PACKAGES)
     return parser.parse_args()
 
@@ -127,6 +131,8 @@ def main() -> None:
     check_writable(folder)
     if load > 0.7:
         print(f"Note: the load average is {load:.1f}; on a busy machine only the ratios mean something.")
+    if hasattr(os, "sched_setaffinity"):  # the processes inherit it
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: arguments.cores])
     cache = arguments.cache.resolve()
     pythons = {name: interpreter(name, cache) if name in PINS else sys.executable for name in arguments.packages}
     workers = [Worker(name, python) for name, python in pythons.items()]
