@@ -184,8 +184,7 @@ def test_carried_particles_are_a_share_of_the_next_belief(model, key):
     filter = NeuralBayesianFilter(model(Lattice((3, 3))), CALLS)
     bare = NeuralBayesianFilter(model(Lattice((3, 3))), CALLS, carry=False)
     points = jnp.asarray(Lattice((3, 3)).points())
-    start = filter.init(key, environment)
-    assert float(start.kept) == 0.0
+    start = eqx.tree_at(lambda state: state.kept, filter.init(key, environment), jnp.zeros(()))
     first, _ = filter.step(key, start, OBSERVATIONS[0], environment, policy)
     share = float(first.kept)
     assert share == pytest.approx(CARRIED, abs=0.02)  # chance has no part, but for the lightest of the draws
@@ -204,10 +203,26 @@ def test_carried_particles_are_a_share_of_the_next_belief(model, key):
     assert np.abs(np.asarray(forgotten.embedding) - np.asarray(expected)).max() > 0.05
 
 
+@pytest.mark.parametrize("model", [Forgetful, Drawn])
+def test_while_chance_has_no_part_any_model_will_do(model, truth, key):
+    """With calls for all branches of all states the particles are Bayes' rule from the start on."""
+    environment, policy = small_grid()
+    filter = NeuralBayesianFilter(model(Lattice((3, 3))), CALLS)
+    states, info = many(filter, key[None], environment, policy)
+    np.testing.assert_array_equal(states.kept, np.ones((1, len(OBSERVATIONS))))
+    np.testing.assert_allclose(states.embedding[0], truth[0], **FLOAT)
+    np.testing.assert_allclose(info.log_evidence[0], truth[1], **FLOAT)
+    last = jax.tree.map(lambda leaf: leaf[0, -1], states)
+    told = filter.belief(last, environment).log_probs(jnp.asarray(Lattice((3, 3)).points()))
+    np.testing.assert_allclose(np.exp(told), truth[0][-1], **FLOAT)
+
+
 def test_a_belief_with_carried_particles_is_sampled_as_it_says(key):
     environment, policy = small_grid()
     filter = NeuralBayesianFilter(Forgetful(Lattice((3, 3))), CALLS)
-    state, _ = filter.step(key, filter.init(key, environment), OBSERVATIONS[0], environment, policy)
+    start = eqx.tree_at(lambda state: state.kept, filter.init(key, environment), jnp.zeros(()))
+    state, _ = filter.step(key, start, OBSERVATIONS[0], environment, policy)
+    assert 0.0 < float(state.kept) < 1.0
     belief, space = filter.belief(state, environment), Lattice((3, 3))
     drawn = jax.vmap(space.index)(belief.sample(key, 20_000))
     probs = np.exp(np.asarray(belief.log_probs(jnp.asarray(space.points())), np.float64))
@@ -220,11 +235,14 @@ def test_particles_that_a_new_environment_forbids_are_not_carried(model, key):
     environment, policy = small_grid()
     filter = NeuralBayesianFilter(model(Lattice((3, 3))), CALLS)
     state, _ = filter.step(key, filter.init(key, environment), OBSERVATIONS[0], environment, policy)
-    legal = jnp.zeros(9, bool).at[jnp.asarray([4, 7, 8])].set(True)
-    changed = Gridworld(Lattice((3, 3), legal), jnp.asarray(0.3))
-    state, info = filter.step(key, state, None, changed, policy)
-    assert not info.recovered
-    assert float(jnp.sum(jnp.where(legal, state.embedding, 0.0))) == pytest.approx(1.0)
+    free = jnp.zeros(9, bool).at[jnp.asarray([4, 7, 8])].set(True)
+    changed = Gridworld(Lattice((3, 3), free), jnp.asarray(0.3))
+    nowhere = Gridworld(Lattice((3, 3), ~(state.embedding > 0)), jnp.asarray(0.3))
+    for world in (changed, nowhere):
+        after, info = filter.step(key, state, None, world, policy)
+        assert not info.recovered
+        legal = np.asarray(jax.vmap(world.space.contains)(jnp.asarray(world.space.points())))
+        assert float(jnp.sum(jnp.where(legal, after.embedding, 0.0))) == pytest.approx(1.0)
 
 
 def test_what_chance_made_is_not_carried(key):
@@ -319,7 +337,7 @@ def test_a_belief_of_few_states_is_updated_exactly(key):
 
     @jax.jit
     def update(key, observation):
-        start = eqx.tree_at(lambda state: state.embedding, tabular(8).init(key, environment), belief)
+        start = eqx.tree_at(lambda s: (s.embedding, s.kept), tabular(8).init(key, environment), (belief, jnp.zeros(())))
         found = tabular(8).update(key, start, observation, environment, policy)
         return found, ExactFilter().update(key, belief, observation, environment, policy)
 

@@ -1,6 +1,6 @@
 """One step of a particle filter in every package, against the clock: the record of docs/peers.md.
 
-    make bench-peers        (or: python -m benchmarks.peers [--particles N ...] [--filters N ...] [--seconds S] [--cores N])
+    make bench-peers        (or: python -m benchmarks.peers, with --particles, --filters, --seconds or --cores)
 
 Every package runs in an environment of its own, made once in the cache folder, and all of them in one run: each waits
 in a process of its own until it is its turn to step for a moment, so that whatever else the machine does hits all

@@ -119,9 +119,10 @@ class NeuralBayesianFilter(Filter):
       attention, is not tilted;
     - where the environment lists `successors`, and so few states carry the belief that all branches of each can be
       simulated for `num_particles` calls, they are, instead of drawing one (`expand`, which needs `even_draws`);
+    - particles that were made so, without chance, stand for a share of the next belief by themselves, for all of it
+      while chance has had no part since the start (`carry`);
     - where the environment offers a `forecast` of the observation, it chooses among many draws those that are simulated
-      (`look_ahead`);
-    - particles that were made so, without chance, stand for a share of the next belief by themselves (`carry`).
+      (`look_ahead`).
 
     A particle that the model puts on an illegal state has weight zero. When all weights are zero,
     particles are drawn from the model again, up to `max_attempts` times.
@@ -178,15 +179,19 @@ class NeuralBayesianFilter(Filter):
     def init(self, key: Key[Array, ""], environment: Environment) -> NeuralState:
         check_space(self.model, environment)
         embedding_key, particle_key = jax.random.split(key)
-        particles = jax.vmap(environment.init)(jax.random.split(particle_key, self.num_particles))
+        space, kept = environment.space, jnp.zeros(())
         if isinstance(environment, Enumerable):
-            embedding = self.model.embed(environment.states(), environment.initial_log_probs(), environment.space)
+            states, log_probs = environment.states(), environment.initial_log_probs()
+            embedding = self.model.embed(states, log_probs, space)
+            chosen, weights = optimal(particle_key, log_probs, self.num_particles)
+            particles = ParticleBelief(jax.tree.map(lambda leaf: leaf[chosen], states), weights)
+            kept = 1.0 * (left_to_chance(log_probs, self.num_particles) <= 0.0)
         else:
             samples = jax.vmap(environment.init)(jax.random.split(embedding_key, self.initial_samples))
-            embedding = self.model.embed(samples, jnp.zeros(self.initial_samples), environment.space)
-        return NeuralState(
-            embedding, ParticleBelief(particles, self._even()), jnp.zeros(()), jnp.zeros(()), environment.space.context
-        )
+            embedding = self.model.embed(samples, jnp.zeros(self.initial_samples), space)
+            drawn = jax.vmap(environment.init)(jax.random.split(particle_key, self.num_particles))
+            particles = ParticleBelief(drawn, self._even())
+        return NeuralState(embedding, particles, jnp.zeros(()), kept, space.context)
 
     def update(
         self,
@@ -297,7 +302,9 @@ class NeuralBayesianFilter(Filter):
             origins, flat = jax.tree.map(pad, origins), jax.tree.map(pad, flat)
             padded = jnp.pad(weights.ravel(), (0, spare), constant_values=-jnp.inf)
             # The little that chance decided here is not held against the embedding: to count it was no better.
-            return origins, flat, padded, drawn, CARRIED * (1.0 - jnp.maximum(lost, drawn))
+            chance = jnp.maximum(lost, drawn)
+            kept = jnp.where((state.kept >= 1.0) & (chance <= 0.0), 1.0, CARRIED * (1.0 - chance))
+            return origins, flat, padded, drawn, kept
 
         return jax.lax.cond(jnp.maximum(lost, drawn) <= FEW, all_branches, one_each)
 
@@ -375,14 +382,15 @@ def _joined(
     the states are all that the space lists."""
     kept = state.particles.states
     legal = jax.vmap(space.contains)(kept)
-    kept_weights = jnp.where(legal, state.particles.log_weights, -jnp.inf)
+    kept_weights, log_total = normalize(jnp.where(legal, state.particles.log_weights, -jnp.inf))
+    share = jnp.where(log_total > -jnp.inf, state.kept, 0.0)
     log_weights = normalize(log_weights)[0]
     if environment is None:
         assert isinstance(space, Lattice)
         own = jnp.zeros(space.size).at[jax.vmap(space.index)(kept)].add(jnp.exp(kept_weights))
-        return states, mixed(state.kept, log_weights, jnp.log(own))
+        return states, mixed(share, log_weights, jnp.log(own))
     both = jax.tree.map(lambda made, kept: jnp.concatenate([made, kept]), states, kept)
-    weights = jnp.concatenate([jnp.log1p(-state.kept) + log_weights, jnp.log(state.kept) + kept_weights])
+    weights = jnp.concatenate([jnp.log1p(-share) + log_weights, jnp.log(share) + kept_weights])
     first, totals = merged(jax.vmap(environment.index)(both), weights, weights.shape[0])
     return jax.tree.map(lambda leaf: leaf[first], both), normalize(totals)[0]
 
