@@ -26,7 +26,8 @@ def page(folder: Path) -> Page:
     captions = {
         "classical": f"The classical filters {about} Errors of mean and covariance are in standard deviations of the "
         "exact belief, the log evidence is that of an episode of 20 steps.",
-        "classical.png": f"Particle and ensemble filters {about} The ensemble filter's errors fall as one over the root of the number.",
+        "classical.png": f"Particle and ensemble filters {about} The ensemble filter's errors fall as one over the "
+        "root of the number.",
     }
     figures = {"classical.png": functools.partial(figure, records)}
     return Page({"classical": table(records)}, figures, title="Classical filters", captions=captions)
