@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from nbf import prng
 
 ROUNDING = 1.0 - 1e-6
 """Weights this near to the threshold count as heavier: chance must not lose what is kept for certain."""
+ALIKE = 1e-4
+"""Log weights this near to each other are the same."""
 DIRECT = 128
 """Up to here all pairs are compared, in one fused loop; beyond, that would take the square of their number."""
 
@@ -55,6 +57,23 @@ def left_to_chance(log_weights: Float[Array, " k"], count: int) -> Float[Array, 
     """The share of the weight of which `optimal` decides by chance which points have it."""
     weights = _normalized(log_weights)
     return jnp.sum(jnp.where(weights < threshold(weights, count) * ROUNDING, weights, 0.0))
+
+
+def fewest(
+    key: Key[Array, ""], states: PyTree, log_weights: Float[Array, " k"], n: int
+) -> tuple[PyTree, Float[Array, " n"], Float[Array, ""]]:
+    """At most n of some weighted states, their log weights, and the share of the mass that chance decided upon."""
+    if log_weights.shape[0] == n:
+        return states, log_weights, jnp.zeros(())
+    chosen, kept = optimal(key, log_weights, n)
+    return jax.tree.map(lambda leaf: leaf[chosen], states), kept, left_to_chance(log_weights, n)
+
+
+def chance(log_weights: Float[Array, " k"]) -> Float[Array, ""]:
+    """The share of the mass of drawn states that chance decided upon: of the lightest ones, which are all alike where
+    states were drawn, and next to nothing where all that have any mass were kept."""
+    least = jnp.min(jnp.where(log_weights > -jnp.inf, log_weights, jnp.inf))
+    return jnp.sum(jnp.where(log_weights <= least + ALIKE, jnp.exp(log_weights), 0.0))
 
 
 def split(key: Key[Array, ""], log_weights: Float[Array, " n"]) -> tuple[Int[Array, " n"], Float[Array, " n"]]:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from nbf import prng
 from nbf.beliefs import resampling
 from nbf.beliefs.particles import ParticleBelief, normalize
 from nbf.beliefs.tilt import Tilt
@@ -17,6 +18,8 @@ from nbf.spaces import Box, Lattice
 
 DRAWS = 256
 """States of a model by which the total of a tilt is estimated where they cannot be listed."""
+LISTABLE = 4096
+"""Up to this many cells, the total of a tilt on a lattice is the sum over all of them."""
 
 
 class ModelBelief(Belief):
@@ -96,3 +99,15 @@ def listed_or_drawn(
         assert isinstance(space, Lattice)
         states = jnp.asarray(space.points())
     return states, normalize(jnp.where(jax.vmap(space.contains)(states), log_probs, -jnp.inf))[0]
+
+
+def whole(model: BeliefModel, embedding: Embedding, space: StateSpace) -> tuple[State, Float[Array, " k"]]:
+    """All states of a lattice, of others many even draws, and log weights whose total over the legal ones is theirs
+    under p_θ; illegal ones have none."""
+    if isinstance(space, Lattice) and space.size <= LISTABLE:
+        states = jnp.asarray(space.points())
+        log_probs = model.log_prob(embedding, states, space)
+    else:
+        states, log_weights = model.draw(prng.stream(0, "the total of a tilt"), embedding, DRAWS, space)
+        log_probs = normalize(log_weights)[0]
+    return states, jnp.where(jax.vmap(space.contains)(states), log_probs, -jnp.inf)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
-from nbf.beliefs.modelled import DRAWS, ModelBelief, listed_or_drawn, mixed
+from nbf.beliefs.modelled import ModelBelief, listed_or_drawn, mixed, whole
 from nbf.beliefs.particles import ParticleBelief, effective_sample_size, normalize
 from nbf.beliefs.tilt import Tilt, tilt
 from nbf.contracts import (
@@ -36,7 +36,7 @@ from nbf.contracts import (
 )
 from nbf.filters.attempts import diverged, until_some_weight
 from nbf.spaces import Lattice
-from nbf.spread import left_to_chance, merged, optimal, split
+from nbf.spread import chance, fewest, left_to_chance, merged, optimal, split
 
 SURE = 0.01
 """Ridge of the tilt where chance had no part in an embedding."""
@@ -45,33 +45,12 @@ FEW = 0.2
 states costs more than to draw one branch of each."""
 CARRIED = 0.7
 """The share of the next belief that particles stand for by themselves where all their branches were simulated."""
-ALIKE = 1e-4
-"""Log weights this near to each other are the same."""
 CANDIDATES = 256
 """Draws of a model among which a forecast of the observation chooses those that are simulated."""
 CALIBRATED = 0.2
 """Ridge of the tilt that brings those to the mean embedding of all candidates."""
 DEFENSIVE = 0.1
 """The part of a choice that a forecast has no say in, so that no weight is larger than ten times what it would be."""
-LISTABLE = 4096
-"""Up to this many cells, the total of a tilt on a lattice is the sum over all of them."""
-
-
-def chance(log_weights: Float[Array, " k"]) -> Float[Array, ""]:
-    """The share of the mass of drawn states that chance decided upon: of the lightest ones, which are all alike where
-    states were drawn, and next to nothing where all that have any mass were kept."""
-    least = jnp.min(jnp.where(log_weights > -jnp.inf, log_weights, jnp.inf))
-    return jnp.sum(jnp.where(log_weights <= least + ALIKE, jnp.exp(log_weights), 0.0))
-
-
-def _fewest(
-    key: Key[Array, ""], states: State, log_weights: Float[Array, " k"], n: int
-) -> tuple[State, Float[Array, " n"], Float[Array, ""]]:
-    """At most n of some weighted states, their log weights, and the share of the mass that chance decided upon."""
-    if log_weights.shape[0] == n:
-        return states, log_weights, jnp.zeros(())
-    chosen, kept = optimal(key, log_weights, n)
-    return jax.tree.map(lambda leaf: leaf[chosen], states), kept, left_to_chance(log_weights, n)
 
 
 def _branches(environment: Environment, states: State, policy: Policy) -> int:
@@ -80,18 +59,6 @@ def _branches(environment: Environment, states: State, policy: Policy) -> int:
         return 0
     one = jax.tree.map(lambda leaf: leaf[0], states)
     return jax.eval_shape(environment.successors, one, policy)[1].shape[0]
-
-
-def _whole(model: BeliefModel, embedding: Embedding, space: StateSpace) -> tuple[State, Float[Array, " k"]]:
-    """All states of a lattice, of others many even draws, and log weights whose total over the legal ones is theirs
-    under p_θ; illegal ones have none."""
-    if isinstance(space, Lattice) and space.size <= LISTABLE:
-        states = jnp.asarray(space.points())
-        log_probs = model.log_prob(embedding, states, space)
-    else:
-        states, log_weights = model.draw(prng.stream(0, "the total of a tilt"), embedding, DRAWS, space)
-        log_probs = normalize(log_weights)[0]
-    return states, jnp.where(jax.vmap(space.contains)(states), log_probs, -jnp.inf)
 
 
 class NeuralState(eqx.Module):
@@ -238,7 +205,7 @@ class NeuralBayesianFilter(Filter):
         found = None
         if self.consistent:
             # What chance alone made is no reason to correct the model: then it is reported as it is.
-            states, log_weights = _whole(self.model, state.embedding, space)
+            states, log_weights = whole(self.model, state.embedding, space)
             found = self._tilt(states, log_weights, state, space, lambda doubt: doubt / jnp.maximum(1.0 - doubt, 1e-6))
         if not (self.carry and self.expand and isinstance(environment, Enumerable)):
             return ModelBelief(self.model, state.embedding, space, found)
@@ -280,7 +247,7 @@ class NeuralBayesianFilter(Filter):
             drawn = drawn * (1.0 - state.kept)
 
         def one_each() -> tuple[Any, ...]:
-            few, weights, doubt = _fewest(spread_key, states, log_weights, self.num_particles)
+            few, weights, doubt = fewest(spread_key, states, log_weights, self.num_particles)
             chosen, weights = split(split_key, weights)
             return simulated(jax.tree.map(lambda leaf: leaf[chosen], few), weights, jnp.maximum(doubt, drawn))
 
@@ -290,7 +257,7 @@ class NeuralBayesianFilter(Filter):
         if not expands:
             return one_each()
         assert isinstance(environment, Enumerable)
-        parents, parent_weights, lost = _fewest(spread_key, states, log_weights, self.num_particles // branches)
+        parents, parent_weights, lost = fewest(spread_key, states, log_weights, self.num_particles // branches)
 
         def all_branches() -> tuple[Any, ...]:
             ends, log_probs = jax.vmap(environment.successors, (0, None))(parents, policy)
@@ -302,8 +269,8 @@ class NeuralBayesianFilter(Filter):
             origins, flat = jax.tree.map(pad, origins), jax.tree.map(pad, flat)
             padded = jnp.pad(weights.ravel(), (0, spare), constant_values=-jnp.inf)
             # The little that chance decided here is not held against the embedding: to count it was no better.
-            chance = jnp.maximum(lost, drawn)
-            kept = jnp.where((state.kept >= 1.0) & (chance <= 0.0), 1.0, CARRIED * (1.0 - chance))
+            left = jnp.maximum(lost, drawn)
+            kept = jnp.where((state.kept >= 1.0) & (left <= 0.0), 1.0, CARRIED * (1.0 - left))
             return origins, flat, padded, drawn, kept
 
         return jax.lax.cond(jnp.maximum(lost, drawn) <= FEW, all_branches, one_each)
@@ -331,7 +298,7 @@ class NeuralBayesianFilter(Filter):
         spread_key, split_key = jax.random.split(key)
         features = self.model.features(states, space) if self.consistent else None
         columns = jnp.zeros((log_weights.shape[0], 0)) if features is None else features.T
-        (few, few_aims, few_columns), weights, doubt = _fewest(
+        (few, few_aims, few_columns), weights, doubt = fewest(
             spread_key, (states, aims, columns), aimed, self.num_particles
         )
         if features is not None:
