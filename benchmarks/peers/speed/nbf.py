@@ -21,18 +21,26 @@ PLANE = nbf.environment(
 )
 
 
+KEYS = list(jax.random.split(jax.random.key(0), len(OBSERVATIONS)))
+
+
 @functools.cache
 def built(particles: int) -> nbf.ParticleFilter:
     """One for all: a filter is no state. It resamples at every step, as the others do."""
     return nbf.ParticleFilter(particles, threshold=1.0)
 
 
+@functools.cache
+def started(particles: int):
+    """The start of all: to compile it for each of many filters would take minutes."""
+    return jax.jit(built(particles).init)(jax.random.key(0), PLANE)
+
+
 def stepped(particles: int) -> Call:
     """`step`, as a user calls it in a loop; an observation comes as an array of NumPy."""
     tracker = built(particles)
-    keys = list(jax.random.split(jax.random.key(0), len(OBSERVATIONS)))
-    turns = itertools.cycle(zip(keys, OBSERVATIONS, strict=True))
-    state, step = jax.jit(tracker.init)(keys[0], PLANE), tracker.step
+    turns = itertools.cycle(zip(KEYS, OBSERVATIONS, strict=True))
+    state, step = started(particles), tracker.step
 
     def call() -> None:
         nonlocal state
