@@ -177,4 +177,6 @@ def test_all_runs_whatever_is_on_record_and_quick_every_experiment(name: str):
     assert len(set(full)) == len(full) > 0
     assert len(set(quick)) == len(quick) > 0
     recorded = {run.key for run in read_runs(RESULTS / name)}
+    if name == "simulation-cost":  # the rest of its keys depends on the filters that were on record then
+        recorded, full = ({key.rpartition("/")[0] for key in some} for some in (recorded, full))
     assert recorded <= set(full), "enter what is new on record into the parts of `choices.EXPERIMENTS`"
