@@ -51,7 +51,7 @@ class Odd(Filter):
 
     def update(self, key, state, observation, environment, policy):
         state, info = nbf.ParticleFilter(8, max_attempts=1).update(key, state, observation, environment, policy)
-        state = dataclasses.replace(state, log_weights=state.log_weights + self.weight)
+        state = state._replace(log_weights=state.log_weights + self.weight)
         evidence, attempts = info.log_evidence + self.evidence, info.attempts * self.attempts
         recovered = info.recovered & ~self.silent
         return state, dataclasses.replace(info, log_evidence=evidence, attempts=attempts, recovered=recovered)
