@@ -152,7 +152,7 @@ class NeuralBayesianFilter(Filter):
             embedding = self.model.embed(states, log_probs, space)
             chosen, weights = optimal(particle_key, log_probs, self.num_particles)
             particles = ParticleBelief(jax.tree.map(lambda leaf: leaf[chosen], states), weights)
-            kept = 1.0 * (left_to_chance(log_probs, self.num_particles) <= 0.0)
+            kept = (left_to_chance(log_probs, self.num_particles) <= 0.0).astype(jnp.float32)
         else:
             samples = jax.vmap(environment.init)(jax.random.split(embedding_key, self.initial_samples))
             embedding = self.model.embed(samples, jnp.zeros(self.initial_samples), space)
