@@ -56,6 +56,7 @@ def value(records, metric, particles=0):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["slope", "slope_tv"])
 def test_the_perfect_model_has_the_rate_of_the_corollary(metric):
     found = value(records("tabular"), metric)

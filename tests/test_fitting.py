@@ -200,6 +200,7 @@ def taught() -> tuple[np.ndarray, np.ndarray]:
     return np.where(after, 1.0 / np.sum(weights**2, axis=1), PARTICLES), np.where(after, on_wall, 0.0)
 
 
+@pytest.mark.slow
 def test_elsewhere_they_are_a_particle_filters_and_its_quality_is_told():
     """Of a family that changes at every step."""
     result, (ess, on_wall) = walker(), taught()
