@@ -176,7 +176,7 @@ def obedient():
     model = with_random_parameters(config(9, depth=0).build, jax.random.key(6))
     weights = jnp.concatenate([jnp.zeros((9, EMBEDDING)), 50.0 * jnp.eye(9)], axis=1)
     last = lambda model: (model.decoder.network.weights, model.decoder.network.biases)  # noqa: E731
-    return NeuralBayesianFilter(eqx.tree_at(last, model, ((weights,), (jnp.zeros(9),))), 8)
+    return NeuralBayesianFilter(eqx.tree_at(last, model, ((weights,), (jnp.zeros(9),))), 8, carry=False)
 
 
 def test_a_filter_samples_in_the_context_in_which_its_embedding_was_made(key):
