@@ -39,7 +39,11 @@ from nbf.filters.run import run
 from nbf.models.tabular import TabularModel
 from nbf.spaces import Lattice
 
-each_filter = pytest.mark.parametrize("name", FILTERS)
+LONG = "neural, dequantized flow"
+"""The same filter with a model that takes long to compile."""
+each_filter = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == LONG else name for name in FILTERS]
+)
 
 
 @each_filter

@@ -177,6 +177,7 @@ def test_what_is_said_is_taken():
 # Where beliefs come from
 
 
+@pytest.mark.slow
 def test_beliefs_are_exact_where_states_can_be_listed():
     assert fitted().teacher == "the exact filter"
     assert fitted().teacher_ess is None

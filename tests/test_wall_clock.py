@@ -72,6 +72,7 @@ class Silent:
         pass
 
 
+@pytest.mark.slow
 def test_a_measurement_gives_every_row_of_both_tables(monkeypatch, tmp_path):
     """Of a grid of nine cells, with one filter of each kind that is quick to compile."""
     chosen = wall_clock.contenders
