@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int
 from nbf.beliefs.particles import normalize
 
 STEPS = 3
-"""Of Newton's method."""
+"""Of Newton's method: enough for tilts that are not strong."""
 LONGEST = 3.0
 """The most that one step changes a log weight by: far from the optimum the quadratic model is no guide."""
 NEGLIGIBLE = 1e-6
@@ -45,6 +45,7 @@ def tilt(
     features: Float[Array, "m n"],
     target: Float[Array, " m"],
     ridge: Float[Array, ""] | float,
+    steps: int = STEPS,
 ) -> Tilt:
     """The tilt of weights, normalised or not, that brings the mean of the features near to the target.
 
@@ -70,7 +71,7 @@ def tilt(
         change = jnp.max(jnp.where(weights > NEGLIGIBLE, jnp.abs(step @ centred), 0.0))
         return multiplier - step * jnp.minimum(1.0, LONGEST / jnp.maximum(change, LONGEST))
 
-    found = jax.lax.fori_loop(0, STEPS, newton, jnp.zeros(len(features)))
+    found = jax.lax.fori_loop(0, steps, newton, jnp.zeros(len(features)))
     found = jnp.where(some & jnp.all(jnp.isfinite(found)), found, 0.0)
     log_sum = jax.nn.logsumexp(start + found @ centred)
     return Tilt(found, jnp.where(some, log_total + log_sum, 0.0), target)
