@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
@@ -131,6 +132,15 @@ class Enumerable(Environment):
     def successors(self, state: State, policy: Policy) -> tuple[State, Float[Array, " b"]]:
         """Every branch out of a state and log T of each. A state may appear in several branches."""
 
+    def chances(self, state: State, policy: Policy) -> Float[Array, " b"] | None:
+        """log T of every branch out of a state, found without following one: what `transition` looks up before it
+        draws. None, the default, where that cannot be told. `follow` knows the branches by their places here."""
+        return None
+
+    def follow(self, state: State, policy: Policy, branch: Int[Array, ""]) -> State:
+        """Where one branch of `chances` leads. Unless it is said otherwise, they are those of `successors`."""
+        return jax.tree.map(lambda leaf: leaf[branch], self.successors(state, policy)[0])
+
 
 class Stencil(Enumerable):
     """A further capability: states on a lattice that move by one of a few fixed offsets, seen by an
@@ -147,6 +157,12 @@ class Stencil(Enumerable):
     @abstractmethod
     def offset_log_probs(self, state: State, policy: Policy) -> Float[Array, " b"]:
         """log probability of moving by each offset; -inf where the move would leave the legal states."""
+
+    def chances(self, state: State, policy: Policy) -> Float[Array, " b"]:
+        return self.offset_log_probs(state, policy)
+
+    def follow(self, state: State, policy: Policy, branch: Int[Array, ""]) -> State:
+        return state + jnp.asarray(self.offsets, jnp.int32)[branch]
 
 
 class Family(eqx.Module):

@@ -5,7 +5,8 @@
 `optimal` is the resampling of Fearnhead and Clifford (2003) for discrete states: no index is drawn twice, each one
 heavier than a threshold c keeps its weight for certain, and of the others each is kept with probability w / c, as
 evenly as can be, with weight c. Among all unbiased ways to leave n points it has the least squared error. `split`
-shares out what weights are left unused: heavy points are simulated more often. `merged` makes one of equal points.
+shares out what weights are left unused: heavy points are simulated more often. `ways` chooses among the branches of
+points, `merged` makes one of equal points.
 """
 
 from __future__ import annotations
@@ -28,19 +29,25 @@ def threshold(weights: Float[Array, " k"], count: int) -> Float[Array, ""]:
     """The c for which Σ min(w / c, 1) = count; 0 where no more than so many have weight."""
     if count >= weights.shape[0]:
         return jnp.zeros(())
-    heaviest = -jnp.sort(-weights)
-    rest = jnp.cumsum(heaviest[::-1])[::-1][:count]
-    kept = jnp.arange(count)
-    found = rest / (count - kept)
-    below = heaviest[:count] <= found
-    some = jnp.any(below) & (jnp.sum(weights > 0) > count)
-    return jnp.where(some, found[jnp.argmax(below)], 0.0)
+
+    def lower(found: tuple[Array, ...]) -> tuple[Array, ...]:
+        level, heavier, _ = found
+        above = weights > level
+        rest = jnp.sum(jnp.where(above, 0.0, weights))
+        number = jnp.sum(above, dtype=jnp.int32)
+        return rest / jnp.maximum(count - number, 1), number, heavier
+
+    # From the level at which none is kept for certain downwards, until no other one is: a few rounds, and no sorting.
+    first = jnp.sum(weights) / count, jnp.int32(0), jnp.int32(-1)
+    level, _, _ = jax.lax.while_loop(lambda found: found[1] > found[2], lower, first)
+    return jnp.where(jnp.sum(weights > 0) > count, level, 0.0)
 
 
 def optimal(
     key: Key[Array, ""], log_weights: Float[Array, " k"], count: int
-) -> tuple[Int[Array, " count"], Float[Array, " count"]]:
-    """At most `count` different indices and their log weights, which are normalised; -inf where none is needed."""
+) -> tuple[Int[Array, " count"], Float[Array, " count"], Float[Array, ""]]:
+    """At most `count` different indices, their log weights, which are normalised (-inf where none is needed), and the
+    share of the weight of which chance decided who has it."""
     weights = _normalized(log_weights)
     level = threshold(weights, count)
     certain = (weights > 0) & (weights >= level * ROUNDING)
@@ -50,13 +57,7 @@ def optimal(
     indices = _places(chosen, count)
     kept = jnp.where(certain, weights, level)[indices]
     used = jnp.arange(count) < jnp.sum(chosen)
-    return indices, jnp.log(_normalized(jnp.where(used, jnp.log(kept), -jnp.inf)))
-
-
-def left_to_chance(log_weights: Float[Array, " k"], count: int) -> Float[Array, ""]:
-    """The share of the weight of which `optimal` decides by chance which points have it."""
-    weights = _normalized(log_weights)
-    return jnp.sum(jnp.where(weights < threshold(weights, count) * ROUNDING, weights, 0.0))
+    return indices, jnp.log(_normalized(jnp.where(used, jnp.log(kept), -jnp.inf))), jnp.sum(lighter)
 
 
 def fewest(
@@ -65,8 +66,19 @@ def fewest(
     """At most n of some weighted states, their log weights, and the share of the mass that chance decided upon."""
     if log_weights.shape[0] == n:
         return states, log_weights, jnp.zeros(())
-    chosen, kept = optimal(key, log_weights, n)
-    return jax.tree.map(lambda leaf: leaf[chosen], states), kept, left_to_chance(log_weights, n)
+    chosen, kept, left = optimal(key, log_weights, n)
+    return jax.tree.map(lambda leaf: leaf[chosen], states), kept, left
+
+
+def ways(
+    key: Key[Array, ""], log_weights: Float[Array, " k"], chances: Float[Array, "k b"], count: int
+) -> tuple[Int[Array, " count"], Int[Array, " count"], Float[Array, " count"], Float[Array, ""]]:
+    """At most `count` different pairs of an entry and one of its b branches, whose log chances are given: `optimal` on
+    the weights of all pairs. The entries, the branches, log weights, and the share that chance decided upon."""
+    # Branch by branch: light pairs are chosen at even distances, which are then even in the entries of every branch.
+    pairs = (log_weights[:, None] + chances).T
+    chosen, weights, left = optimal(key, pairs.ravel(), count)
+    return chosen % len(log_weights), chosen // len(log_weights), weights, left
 
 
 def chance(log_weights: Float[Array, " k"]) -> Float[Array, ""]:

@@ -246,9 +246,14 @@ class Goofspiel(_Step, Enumerable):
     ) -> tuple[Int[Array, "branches k"], Float[Array, " branches"]]:
         """One branch for each card."""
         cards = jnp.arange(self.game.cards, dtype=jnp.int32)
-        stay = jnp.where(cards == 0, 0.0, -jnp.inf)
-        log_probs = jnp.where(self.over, stay, self._log_probs(self.hand(state), policy))
-        return jax.vmap(self._after, (None, 0))(state, cards), log_probs
+        return jax.vmap(self._after, (None, 0))(state, cards), self.chances(state, policy)
+
+    def chances(self, state: Int[Array, " k"], policy: BidPolicy) -> Float[Array, " branches"]:
+        stay = jnp.where(jnp.arange(self.game.cards) == 0, 0.0, -jnp.inf)
+        return jnp.where(self.over, stay, self._log_probs(self.hand(state), policy))
+
+    def follow(self, state: Int[Array, " k"], policy: BidPolicy, branch: Int[Array, ""]) -> Int[Array, " k"]:
+        return self._after(state, branch)
 
     @property
     def branches(self) -> tuple[Int[np.ndarray, "_ _"], ...]:

@@ -72,7 +72,10 @@ class FiniteEnvironment(Enumerable):
         return jnp.log(self.start)
 
     def successors(self, state: Int[Array, " 1"], policy: Policy) -> tuple[Int[Array, "S 1"], Float[Array, " S"]]:
-        return self.states(), jnp.log(self._row(state, policy))
+        return self.states(), self.chances(state, policy)
+
+    def chances(self, state: Int[Array, " 1"], policy: Policy) -> Float[Array, " S"]:
+        return jnp.log(self._row(state, policy))
 
     def _row(self, state: Int[Array, " 1"], policy: Policy) -> Float[Array, " S"]:
         """T(x, π)."""

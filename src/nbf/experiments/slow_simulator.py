@@ -69,7 +69,7 @@ class SlowEnvironment(_Slow):
 
 
 class SlowEnumerable(_Slow, Enumerable):
-    """Of an environment whose states are listed: each branch of `successors` is a call."""
+    """Of an environment whose states are listed: each branch that is followed is a call."""
 
     inner: Enumerable
     microseconds: float = eqx.field(static=True)
@@ -87,6 +87,12 @@ class SlowEnumerable(_Slow, Enumerable):
     def successors(self, state: State, policy: Policy) -> tuple[State, Float[Array, " b"]]:
         ends, log_probs = self.inner.successors(state, policy)
         return waited(ends, self.microseconds, calls=log_probs.shape[0]), log_probs
+
+    def chances(self, state: State, policy: Policy) -> Float[Array, " b"] | None:
+        return self.inner.chances(state, policy)
+
+    def follow(self, state: State, policy: Policy, branch: Int[Array, ""]) -> State:
+        return waited(self.inner.follow(state, policy, branch), self.microseconds)
 
 
 def slow(environment: Environment, microseconds: float) -> SlowEnvironment | SlowEnumerable:

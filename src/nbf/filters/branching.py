@@ -3,6 +3,9 @@
 Per step: leave as many points as have branches for `num_calls`, by the resampling that is optimal for discrete
 states (`nbf.spread`); follow every branch of each; weigh them all by the likelihood of the observation; add up what
 has led to the same state. Chance comes in where points are left out, and nowhere else.
+
+Where the environment tells the chances of branches beforehand, the same resampling chooses branches instead of points:
+none that cannot be is followed, and one of a point may be where another is not.
 """
 
 from __future__ import annotations
@@ -15,17 +18,20 @@ from jaxtyping import Array, Float, Key
 from nbf.beliefs.particles import ParticleBelief, effective_sample_size, normalize
 from nbf.contracts import Enumerable, Environment, Filter, FilterInfo, InputError, Observation, Policy, State
 from nbf.filters.particle import ParticleState
-from nbf.spread import merged, optimal
+from nbf.spread import merged, optimal, ways
 
 
 class BranchingFilter(Filter):
-    """A particle filter that follows all `successors` of its points, `num_calls` branches a step.
+    """A particle filter that follows the `successors` of its points, `num_calls` branches a step.
 
     Its points are different states, so with a call for every branch of every state it is the exact filter. An
     observation of None is a missing one: the step only predicts. The product of the steps' evidence is unbiased.
     """
 
     num_calls: int = eqx.field(static=True)
+    choose: bool = eqx.field(static=True, default=True)
+    """Whether branches are chosen by their chances, where `Enumerable.chances` tells them; else, as Fearnhead and
+    Clifford did, all branches of few points are followed."""
 
     def __check_init__(self) -> None:
         if self.num_calls < 1:
@@ -33,7 +39,7 @@ class BranchingFilter(Filter):
 
     def init(self, key: Key[Array, ""], environment: Environment) -> ParticleState:
         environment = _enumerable(environment)
-        chosen, log_weights = optimal(key, environment.initial_log_probs(), self.num_calls)
+        chosen, log_weights, _ = optimal(key, environment.initial_log_probs(), self.num_calls)
         return ParticleState(jax.tree.map(lambda leaf: leaf[chosen], environment.states()), log_weights)
 
     def update(
@@ -45,19 +51,14 @@ class BranchingFilter(Filter):
         policy: Policy,
     ) -> tuple[ParticleState, FilterInfo]:
         environment = _enumerable(environment)
-        points = self.num_calls // self._branches(state, policy, environment)
-        chosen, parent_weights = optimal(key, state.log_weights, points)
-        parents = jax.tree.map(lambda leaf: leaf[chosen], state.states)
-        ends, log_probs = jax.vmap(environment.successors, (0, None))(parents, policy)
-        prior = log_weights = parent_weights[:, None] + log_probs
+        parents, ends, prior = self._followed(key, state, policy, environment)
+        log_weights = prior
         if observation is not None:
-            likelihood = jax.vmap(jax.vmap(environment.log_likelihood, (None, None, 0)), (None, 0, 0))
-            log_weights = prior + likelihood(observation, parents, ends)
-        posterior, log_evidence = normalize(log_weights.ravel())
-        predicted, log_way = normalize(prior.ravel())
+            log_weights = prior + jax.vmap(environment.log_likelihood, (None, 0, 0))(observation, parents, ends)
+        posterior, log_evidence = normalize(log_weights)
+        predicted, log_way = normalize(prior)
         recovered = log_evidence == -jnp.inf
-        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), ends)
-        after = self._merged(flat, jnp.where(recovered, predicted, posterior), environment)
+        after = self._merged(ends, jnp.where(recovered, predicted, posterior), environment)
         # Under a policy that leaves no way on, the set stays as it was.
         after = jax.tree.map(lambda old, new: jnp.where(log_way > -jnp.inf, new, old), state, after)
         ess = jnp.where(recovered, 0.0, effective_sample_size(after.log_weights))
@@ -68,15 +69,28 @@ class BranchingFilter(Filter):
     def belief(self, state: ParticleState, environment: Environment) -> ParticleBelief:
         return ParticleBelief(state.states, state.log_weights)
 
-    def _branches(self, state: ParticleState, policy: Policy, environment: Enumerable) -> int:
+    def _followed(
+        self, key: Key[Array, ""], state: ParticleState, policy: Policy, environment: Enumerable
+    ) -> tuple[State, State, Float[Array, " calls"]]:
+        """Points, where one branch of each leads, and the log weight of that."""
         one = jax.tree.map(lambda leaf: leaf[0], state.states)
+        if self.choose and jax.eval_shape(environment.chances, one, policy) is not None:
+            chances = jnp.asarray(jax.vmap(environment.chances, (0, None))(state.states, policy))
+            chosen, branch, weights, _ = ways(key, state.log_weights, chances, self.num_calls)
+            parents = jax.tree.map(lambda leaf: leaf[chosen], state.states)
+            return parents, jax.vmap(environment.follow, (0, None, 0))(parents, policy, branch), weights
         branches = jax.eval_shape(environment.successors, one, policy)[1].shape[0]
         if branches > self.num_calls:
             raise InputError(
                 f"A state of {type(environment).__name__} has {branches} branches, all of which a branching filter "
                 f"follows: it needs num_calls of at least {branches}; got {self.num_calls}."
             )
-        return branches
+        chosen, weights, _ = optimal(key, state.log_weights, self.num_calls // branches)
+        points = jax.tree.map(lambda leaf: leaf[chosen], state.states)
+        ends, log_probs = jax.vmap(environment.successors, (0, None))(points, policy)
+        parents = jax.tree.map(lambda leaf: jnp.repeat(leaf, branches, axis=0), points)
+        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), ends)
+        return parents, flat, (weights[:, None] + log_probs).ravel()
 
     def _merged(self, states: State, log_weights: Float[Array, " k"], environment: Enumerable) -> ParticleState:
         """The set with equal states as one, `num_calls` entries long; behind them, copies without weight."""

@@ -36,15 +36,14 @@ from nbf.contracts import (
 )
 from nbf.filters.attempts import diverged, until_some_weight
 from nbf.spaces import Lattice
-from nbf.spread import chance, fewest, left_to_chance, merged, optimal, split
+from nbf.spread import chance, fewest, merged, optimal, split, ways
 
 SURE = 0.01
 """Ridge of the tilt where chance had no part in an embedding."""
-FEW = 0.2
-"""The most of a belief's mass that chance may decide upon for all branches of few states to be simulated: to lose
-states costs more than to draw one branch of each."""
 CARRIED = 0.7
-"""The share of the next belief that particles stand for by themselves where all their branches were simulated."""
+"""The share of the next belief that particles stand for by themselves where chance had no part in them of late."""
+FADING = 8
+"""The power by which that share falls with the mass that was not left to chance."""
 CANDIDATES = 256
 """Draws of a model among which a forecast of the observation chooses those that are simulated."""
 CALIBRATED = 0.2
@@ -54,11 +53,12 @@ DEFENSIVE = 0.1
 
 
 def _branches(environment: Environment, states: State, policy: Policy) -> int:
-    """How many successors a state has; 0 where they are not listed."""
+    """How many branches a state has; 0 where their chances are not known beforehand."""
     if not isinstance(environment, Enumerable):
         return 0
     one = jax.tree.map(lambda leaf: leaf[0], states)
-    return jax.eval_shape(environment.successors, one, policy)[1].shape[0]
+    chances = jax.eval_shape(environment.chances, one, policy)
+    return 0 if chances is None else chances.shape[0]
 
 
 class NeuralState(eqx.Module):
@@ -150,9 +150,9 @@ class NeuralBayesianFilter(Filter):
         if isinstance(environment, Enumerable):
             states, log_probs = environment.states(), environment.initial_log_probs()
             embedding = self.model.embed(states, log_probs, space)
-            chosen, weights = optimal(particle_key, log_probs, self.num_particles)
+            chosen, weights, left = optimal(particle_key, log_probs, self.num_particles)
             particles = ParticleBelief(jax.tree.map(lambda leaf: leaf[chosen], states), weights)
-            kept = (left_to_chance(log_probs, self.num_particles) <= 0.0).astype(jnp.float32)
+            kept = (left <= 0.0).astype(jnp.float32)
         else:
             samples = jax.vmap(environment.init)(jax.random.split(embedding_key, self.initial_samples))
             embedding = self.model.embed(samples, jnp.zeros(self.initial_samples), space)
@@ -234,46 +234,34 @@ class NeuralBayesianFilter(Filter):
             return simulated(states, self._tilted(states, log_weights, state, space), jnp.ones(()))
         draw_key, spread_key, split_key = prng.split(keys[0], 3)
         forecast = self._forecast(observation, environment, policy, state)
-        count = self.num_particles if forecast is None else max(self.num_particles, CANDIDATES)
+        branches = _branches(environment, state.particles.states, policy) if self.expand else 0
+        expands = 0 < branches <= self.num_particles
+        aim = None if expands else forecast
+        count = self.num_particles if aim is None else max(self.num_particles, CANDIDATES)
         states, log_weights = listed_or_drawn(self.model, draw_key, state.embedding, count, space)
         listed = jax.eval_shape(self.model.listed, state.embedding, space) is not None
         drawn = jnp.zeros(()) if listed else chance(log_weights)
-        log_weights = self._tilted(states, log_weights, state, space)
-        branches = _branches(environment, states, policy) if self.expand else 0
-        expands = 0 < branches <= self.num_particles
+        if aim is not None:
+            log_weights = self._tilted(states, log_weights, state, space)
+            few, weights, doubt = self._aimed(spread_key, jax.vmap(aim)(states), states, log_weights, space)
+            return simulated(few, weights, jnp.maximum(doubt, drawn))
         if expands and self.carry:
             assert isinstance(environment, Enumerable)
             states, log_weights = _joined(states, log_weights, state, space, None if listed else environment)
             drawn = drawn * (1.0 - state.kept)
-
-        def one_each() -> tuple[Any, ...]:
-            few, weights, doubt = fewest(spread_key, states, log_weights, self.num_particles)
-            chosen, weights = split(split_key, weights)
-            return simulated(jax.tree.map(lambda leaf: leaf[chosen], few), weights, jnp.maximum(doubt, drawn))
-
-        if forecast is not None and not expands:
-            few, weights, doubt = self._aimed(spread_key, jax.vmap(forecast)(states), states, log_weights, space)
-            return simulated(few, weights, jnp.maximum(doubt, drawn))
+        few, weights, lost = fewest(spread_key, states, log_weights, self.num_particles)
+        weights, doubt = self._tilted(few, weights, state, space), jnp.maximum(lost, drawn)
         if not expands:
-            return one_each()
+            chosen, weights = split(split_key, weights)
+            return simulated(jax.tree.map(lambda leaf: leaf[chosen], few), weights, doubt)
         assert isinstance(environment, Enumerable)
-        parents, parent_weights, lost = fewest(spread_key, states, log_weights, self.num_particles // branches)
-
-        def all_branches() -> tuple[Any, ...]:
-            ends, log_probs = jax.vmap(environment.successors, (0, None))(parents, policy)
-            weights = parent_weights[:, None] + log_probs
-            origins = jax.tree.map(lambda leaf: jnp.repeat(leaf, branches, axis=0), parents)
-            flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), ends)
-            spare = self.num_particles - weights.size
-            pad = lambda leaf: jnp.concatenate([leaf, jnp.repeat(leaf[:1], spare, axis=0)])  # noqa: E731
-            origins, flat = jax.tree.map(pad, origins), jax.tree.map(pad, flat)
-            padded = jnp.pad(weights.ravel(), (0, spare), constant_values=-jnp.inf)
-            # The little that chance decided here is not held against the embedding: to count it was no better.
-            left = jnp.maximum(lost, drawn)
-            kept = jnp.where((state.kept >= 1.0) & (left <= 0.0), 1.0, CARRIED * (1.0 - left))
-            return origins, flat, padded, drawn, kept
-
-        return jax.lax.cond(jnp.maximum(lost, drawn) <= FEW, all_branches, one_each)
+        chances = jnp.asarray(jax.vmap(environment.chances, (0, None))(few, policy))
+        chosen, branch, weights, lost = ways(split_key, weights, chances, self.num_particles)
+        states = jax.tree.map(lambda leaf: leaf[chosen], few)
+        moved = jax.vmap(environment.follow, (0, None, 0))(states, policy, branch)
+        doubt = jnp.maximum(lost, doubt)
+        kept = jnp.where((state.kept >= 1.0) & (doubt <= 0.0), 1.0, CARRIED * (1.0 - doubt) ** FADING)
+        return states, moved, weights, doubt, kept
 
     def _forecast(
         self, observation: Observation, environment: Environment, policy: Policy, state: NeuralState

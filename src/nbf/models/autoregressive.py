@@ -109,7 +109,7 @@ class Autoregressive(eqx.Module):
             # Where everything is illegal there is nothing to go on with, and no NaN either.
             total = jnp.sum(jnp.exp(logits), axis=0)
             after = log_weights + logits - jnp.log(jnp.where(total > 0, total, 1.0))
-            chosen, log_weights = optimal(keys[place], after.ravel(), n)
+            chosen, log_weights, _ = optimal(keys[place], after.ravel(), n)
             return chosen % n, chosen // n
 
         return self._written(condition, n, space, choose), log_weights
