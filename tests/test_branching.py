@@ -12,12 +12,14 @@ from tolerances import FLOAT, monte_carlo
 from worlds import hidden_markov, posterior, three_rooms, trap_door
 
 from nbf.contracts import InputError
+from nbf.environments.gridworld import GoalPolicy
 from nbf.environments.linear_gaussian import LinearGaussian
 from nbf.filters.branching import BranchingFilter
 from nbf.filters.run import run
 
 OBSERVATIONS, POLICIES = [0, 2, 2, 1, 0], [0.0, 0.3, 0.1, 0.5, 0.2]
 ROOMS = BRANCHES = 3
+both_ways = pytest.mark.parametrize("choose", [True, False], ids=["branches chosen", "all branches"])
 CALLS = 11
 NEVER, ALWAYS_NAN, ALWAYS_INFINITE = 2, 3, 4
 """Symbols of `trap_door` that no trajectory explains."""
@@ -52,9 +54,10 @@ def masses(states):
     return np.sum(weights * there, axis=-2)
 
 
-def test_with_calls_for_all_branches_it_is_exact_on_a_grid(key):
+@both_ways
+def test_with_calls_for_all_branches_it_is_exact_on_a_grid(choose, key):
     """Against every walk there is; 36 calls are the 4 branches of each of 9 cells, of which those into a wall stay."""
-    (environment, policy), observations, filter = small_grid(), [1, 1, 2, 4], BranchingFilter(36)
+    (environment, policy), observations, filter = small_grid(), [1, 1, 2, 4], BranchingFilter(36, choose)
     states, info = eqx.filter_jit(lambda *inputs: run(filter, *inputs))(
         key, jnp.asarray(observations), environment, policy
     )
@@ -66,10 +69,11 @@ def test_with_calls_for_all_branches_it_is_exact_on_a_grid(key):
         np.testing.assert_allclose(np.sum(info.log_evidence[:steps]), np.log(evidence), **FLOAT)
 
 
-def test_with_calls_for_all_branches_it_is_exact_in_rooms(key):
+@both_ways
+def test_with_calls_for_all_branches_it_is_exact_in_rooms(choose, key):
     """Where the policy changes, and calls are left over."""
     world = three_rooms()
-    states, info = filtered(BranchingFilter(CALLS), key, world, OBSERVATIONS, POLICIES, repeats=2)
+    states, info = filtered(BranchingFilter(CALLS, choose), key, world, OBSERVATIONS, POLICIES, repeats=2)
     assert states.log_weights.shape[-1] == CALLS
     for steps in range(1, len(OBSERVATIONS) + 1):
         truth, evidence = posterior(world, OBSERVATIONS[:steps], POLICIES[:steps])
@@ -79,11 +83,12 @@ def test_with_calls_for_all_branches_it_is_exact_in_rooms(key):
     np.testing.assert_allclose(info.ess, 1.0 / np.sum(masses(states) ** 2, axis=-1), **FLOAT)
 
 
-def test_evidence_is_unbiased(key):
+@both_ways
+def test_evidence_is_unbiased(choose, key):
     """E[product of the steps' evidence] = p(y_1:T), and of it times the weights, their mean."""
     world, repeats = three_rooms(), 4000
     truth, evidence = posterior(world, OBSERVATIONS, POLICIES)
-    states, info = filtered(BranchingFilter(2 * BRANCHES), key, world, OBSERVATIONS, POLICIES, repeats=repeats)
+    states, info = filtered(BranchingFilter(2 * BRANCHES, choose), key, world, OBSERVATIONS, POLICIES, repeats=repeats)
     estimates = np.exp(np.sum(np.asarray(info.log_evidence, np.float64), axis=1)) / evidence
     assert estimates.std() > 0.01
     np.testing.assert_allclose(estimates.mean(), 1.0, rtol=0, atol=monte_carlo(estimates.std(), repeats))
@@ -91,16 +96,33 @@ def test_evidence_is_unbiased(key):
     np.testing.assert_array_less(np.abs(joint.mean(axis=0) - truth), monte_carlo(joint.std(axis=0), repeats))
 
 
-def test_evidence_is_unbiased_through_zeros(key):
+@both_ways
+def test_evidence_is_unbiased_through_zeros(choose, key):
     """A set that explains nothing counts as an estimate of zero, as it should: a symbol tells the room that was left,
-    and a single point is one of two."""
+    and a single point, or a single branch, is of one of two."""
     world = hidden_markov([0.6, 0.4], [[0.9, 0.1], [0.2, 0.8]], np.repeat(np.eye(2)[:, None], 2, axis=1))
     observations, policies, repeats = [0, 0, 0], [0.0, 0.1, 0.2], 4000
     _, evidence = posterior(world, observations, policies)
-    _, info = filtered(BranchingFilter(2), key, world, observations, policies, repeats=repeats)
+    _, info = filtered(BranchingFilter(1 if choose else 2, choose), key, world, observations, policies, repeats=repeats)
     assert 0.1 < np.mean(np.any(info.recovered, axis=1)) < 0.9
     estimates = np.exp(np.sum(np.asarray(info.log_evidence, np.float64), axis=1)) / evidence
     np.testing.assert_allclose(estimates.mean(), 1.0, rtol=0, atol=monte_carlo(estimates.std(), repeats))
+
+
+def test_a_branch_that_cannot_be_is_not_followed(key):
+    """So as many calls as there are moves of any chance make it exact, fewer than all branches of all cells."""
+    (environment, _), observations = small_grid(), [1, 1, 2, 4]
+    policy = GoalPolicy(jnp.asarray([2, 2]), jnp.asarray(0.008))
+    cells = jnp.asarray(environment.space.points())
+    moves = jax.vmap(environment.chances, (0, None))(cells, policy)[environment.free]
+    filter = BranchingFilter(int(np.sum(np.exp(moves) > 0.0)))
+    assert filter.num_calls < 4 * np.sum(environment.free) / 2
+    states, _ = eqx.filter_jit(lambda *inputs: run(filter, *inputs))(
+        key, jnp.asarray(observations), environment, policy
+    )
+    last = jax.tree.map(lambda leaf: leaf[-1], states)
+    truth, _ = all_walks(environment, policy, observations)
+    np.testing.assert_allclose(np.exp(filter.belief(last, environment).log_probs(cells)), truth, **FLOAT)
 
 
 @pytest.mark.parametrize("impossible", [NEVER, ALWAYS_NAN, ALWAYS_INFINITE])
@@ -141,7 +163,7 @@ def test_bad_arguments_are_refused(key):
     with pytest.raises(InputError, match="num_calls of at least 1; got 0"):
         BranchingFilter(0)
     environment, policy = small_grid()
-    few = BranchingFilter(3)
+    few = BranchingFilter(3, choose=False)
     with pytest.raises(InputError, match=r"Gridworld has 4 branches.*num_calls of at least 4; got 3"):
         eqx.filter_eval_shape(lambda: few.update(key, few.init(key, environment), None, environment, policy))
     with pytest.raises(InputError, match="Enumerable environment; LinearGaussian"):

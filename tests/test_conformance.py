@@ -59,6 +59,7 @@ class Tables(Enumerable):
     told_start: Float[Array, " k"]
     moves: Float[Array, "k k"]
     told_moves: Float[Array, "k k"]
+    told_chances: Float[Array, "k k"]
     symbols: Float[Array, "k y"]
     told_symbols: Float[Array, "k y"]
     order: Int[Array, " k"]
@@ -94,18 +95,26 @@ class Tables(Enumerable):
     def successors(self, state, policy):
         return self.states(), jnp.log(self.told_moves[state[0]])
 
+    def chances(self, state, policy):
+        return jnp.log(self.told_chances[state[0]])
+
 
 def sound() -> Tables:
     start = jnp.array([0.5, 0.3, 0.2])
     moves = jnp.array([[0.1, 0.6, 0.3], [0.25, 0.25, 0.5], [0.7, 0.2, 0.1]])
     symbols = jnp.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]])
     space = Line(jnp.ones(K, bool), jnp.asarray(0.0))
-    return Tables(space, start, start, moves, moves, symbols, symbols, jnp.arange(K), jnp.asarray(Y))
+    return Tables(space, start, start, moves, moves, moves, symbols, symbols, jnp.arange(K), jnp.asarray(Y))
 
 
 def changed(**changes):
     world = sound()
     return dataclasses.replace(world, **{name: change(world) for name, change in changes.items()})
+
+
+def two(told):
+    """The same of moves, whether by `successors` or by `chances`."""
+    return {"told_moves": told, "told_chances": told}
 
 
 WRONG_NUMBERS = {
@@ -141,10 +150,13 @@ WRONG_NUMBERS = {
         lambda: changed(told_start=lambda world: 0.9 * world.start), "initial_log_probs agrees with init",
     ),
     "successors that are no distribution": (
-        lambda: changed(told_moves=lambda world: world.moves.at[0, 1].set(0.7)), "successors sum to one",
+        lambda: changed(**two(lambda world: world.moves.at[0, 1].set(0.7))), "successors sum to one",
+    ),
+    "other chances": (
+        lambda: changed(told_chances=lambda world: world.moves[:, ::-1]), "chances agree with successors",
     ),
     "other successors": (
-        lambda: changed(told_moves=lambda world: world.moves[:, ::-1]), "successors agree with transition",
+        lambda: changed(**two(lambda world: world.moves[:, ::-1])), "successors agree with transition",
     ),
 }  # fmt: skip
 
@@ -286,7 +298,9 @@ class Skewed(nbf.Gridworld):
         return super().offset_log_probs(state, policy) - self.skew
 
 
-@pytest.mark.parametrize(("skew", "expected"), [(0.0, []), (0.1, ["offsets agree with successors"])])
+@pytest.mark.parametrize(
+    ("skew", "expected"), [(0.0, []), (0.1, ["chances agree with successors", "offsets agree with successors"])]
+)
 def test_a_gridworld_passes_unless_its_offsets_are_wrong(skew, expected):
     legal = jnp.ones(4, bool).at[1].set(False)
     policy = nbf.GoalPolicy(jnp.asarray([1, 0]), jnp.asarray(1.0))
@@ -325,7 +339,7 @@ def test_the_command_line_checks(folder, capsys):
     from nbf.cli import main
 
     assert main(["check", "own_worlds:sound"]) == 0
-    assert "17 of 17 checks passed" in capsys.readouterr().out
+    assert "18 of 18 checks passed" in capsys.readouterr().out
     assert main(["check", "own_worlds:broken"]) == 1
     assert "FAILED   jit: TracerBoolConversionError" in capsys.readouterr().out
     assert main(["check", "own_worlds:broken", "--json"]) == 1

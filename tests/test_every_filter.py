@@ -91,16 +91,18 @@ def test_the_first_step_compiles_for_all_others(filter, key):
 
 
 class Metered(Gridworld):
-    """Keeps how many transitions and branches each batch of calls asks for, while it is traced."""
+    """Keeps how many transitions and branches each batch of calls asks for, and how many states are looked at for the
+    chances of theirs, while it is traced."""
 
     calls = []  # noqa: RUF012
+    looks = []  # noqa: RUF012
 
-    def _metered(self, function, each, *inputs):
+    def _metered(self, function, each, *inputs, kept=calls):
         function = jax.custom_batching.custom_vmap(function)
 
         @function.def_vmap
         def count(size, batched, *inputs):
-            self.calls.append(size * each)
+            kept.append(size * each)
             axes = tuple(jax.tree.map(lambda is_batched: 0 if is_batched else None, part) for part in batched)
             results = jax.vmap(function.fun, axes)(*inputs)
             return results, jax.tree.map(lambda _: True, results)
@@ -116,19 +118,36 @@ class Metered(Gridworld):
         branches = 2 * self.space.dimension
         return self._metered(lambda state: Gridworld.successors(self, state, policy), branches, state)
 
+    def chances(self, state, policy):
+        plain = Gridworld(self.space, self.error)
+        return self._metered(lambda state: plain.chances(state, policy), 1, state, kept=self.looks)
+
+    def follow(self, state, policy, branch):
+        return self._metered(lambda *inputs: Gridworld.follow(self, inputs[0], policy, inputs[1]), 1, state, branch)
+
 
 @pytest.mark.parametrize("n", [3, 4, 7, 8, 30, 100])
-@pytest.mark.parametrize("kind", ["tabular", "dequantized flow", "branching"])
+@pytest.mark.parametrize("kind", ["tabular", "dequantized flow", "branching", "all branches"])
 def test_no_step_calls_the_simulator_more_often_than_it_says(kind, n, key):
-    """Transitions or branches, whichever way a step goes."""
+    """Transitions or branches, whichever way a step goes; and no more states are looked at for their chances, which a
+    transition does as well."""
     grid, policy = small_grid()
     environment = Metered(grid.space, grid.error)
-    filter = BranchingFilter(max(n, 4)) if kind == "branching" else NeuralBayesianFilter(MODELS[kind](key, (3, 3)), n)
+    if kind == "branching" or kind == "all branches":
+        filter = BranchingFilter(max(n, 4), choose=kind == "branching")
+    else:
+        filter = NeuralBayesianFilter(MODELS[kind](key, (3, 3)), n)
     start = jax.eval_shape(filter.init, key, environment)
     Metered.calls.clear()
+    Metered.looks.clear()
     jax.eval_shape(lambda key, state: filter.update(key, state, jnp.asarray(1), environment, policy), key, start)
     most = max(Metered.calls)
-    assert n - 4 < most <= max(n, 4) if kind == "branching" else most == n
+    assert n - 4 < most <= max(n, 4) if kind == "all branches" else most == filter_calls(filter)
+    assert max(Metered.looks, default=0) <= filter_calls(filter)
+
+
+def filter_calls(filter):
+    return filter.num_calls if isinstance(filter, BranchingFilter) else filter.num_particles
 
 
 def test_a_missing_observation_from_python(filter, key):

@@ -12,7 +12,7 @@ from scipy.stats import qmc
 from tolerances import FLOAT, monte_carlo
 
 from nbf import prng
-from nbf.spread import merged, optimal, split, threshold
+from nbf.spread import merged, optimal, split, threshold, ways
 
 COUNT, SIZE, REPEATS = 8, 40, 4000
 spread = jax.jit(jax.vmap(optimal, (0, None, None)), static_argnums=2)
@@ -43,7 +43,9 @@ def level(weights, count):
 
 @pytest.fixture(scope="module")
 def draws():
-    indices, log_weights = spread(jax.random.split(jax.random.key(0), REPEATS), log(some_weights()), COUNT)
+    indices, log_weights, left = spread(jax.random.split(jax.random.key(0), REPEATS), log(some_weights()), COUNT)
+    light = some_weights()[some_weights() < level(some_weights(), COUNT)]
+    np.testing.assert_allclose(left, light.sum(), **FLOAT)
     return np.asarray(indices), np.asarray(log_weights)
 
 
@@ -100,7 +102,9 @@ def test_where_there_are_no_more_than_so_many_nothing_is_left_to_chance(key):
     """As many points as places or fewer, with and without weight."""
     weights = np.append(np.arange(1.0, 7.0), [0.0, 0.0]) / 21.0
     for count in (6, 8, 11):
-        (indices,), (log_weights,) = spread(key[None], log(weights), count)
+        (indices,), (log_weights,), (left,) = spread(key[None], log(weights), count)
+        assert left == 0.0
+        assert np.all(np.asarray(indices[6:]) == 5)  # the heaviest, without weight
         np.testing.assert_array_equal(indices[:6], np.arange(6))
         np.testing.assert_allclose(np.exp(log_weights), np.append(weights[:6], np.zeros(count - 6)), **FLOAT)
 
@@ -109,12 +113,9 @@ BAD = {"no weight": [-np.inf] * 3, "NaN": [np.nan, 0.0, 0.0], "infinite": [np.in
        "far apart": [-1e30, 0.0, -3.0], "one": [-np.inf, 2.0, -np.inf]}  # fmt: skip
 
 
-WAYS = {"optimal": jax.jit(lambda key, log_weights: optimal(key, log_weights, 2)), "split": jax.jit(split)}
-
-
 @pytest.mark.parametrize("name", BAD)
 @pytest.mark.parametrize(
-    "way", [lambda key, log_weights: optimal(key, log_weights, 2), split], ids=["optimal", "split"]
+    "way", [lambda key, log_weights: optimal(key, log_weights, 2)[:2], split], ids=["optimal", "split"]
 )
 def test_nothing_is_nan_and_what_has_no_weight_gets_none(name, way, key):
     indices, log_weights = way(key, jnp.asarray(BAD[name], jnp.float32))
@@ -132,12 +133,44 @@ def test_thousands_of_points_leave_so_many_and_none_without_weight(key):
     weights = np.where(np.arange(size) % 3 == 0, np.random.default_rng(0).uniform(size=size), 0.0)
     rises = np.diff(prng.rising_sums(jnp.asarray(weights, jnp.float32)), prepend=np.float32(0.0))
     np.testing.assert_array_equal(rises > 0, weights > 0)
-    indices, log_weights = spread(jax.random.split(key, repeats), log(weights), count)
+    indices, log_weights, _ = spread(jax.random.split(key, repeats), log(weights), count)
     kept = np.isfinite(np.asarray(log_weights))
     assert np.all(np.asarray(indices)[kept] % 3 == 0)
     # A sum that rounds across a whole number is one point more or less, which is rare.
     assert np.all(kept.sum(axis=1) >= count - 1)
     np.testing.assert_allclose(np.exp(np.asarray(log_weights, float)).sum(axis=1), np.ones(repeats), **FLOAT)
+
+
+def test_branches_are_chosen_as_pairs_of_a_point_and_a_way(key):
+    """Unbiased for the weights of all pairs, none twice, the heavy ones for certain; and as even in the points as the
+    same number of points without branches, where all of them have alike ones."""
+    points, branches, count, repeats = 12, 3, 10, 4000
+    weights = some_weights(points, empty=2)
+    chances = np.random.default_rng(1).dirichlet(np.full(branches, 0.5), size=points)
+    chances[0] = [1.0, 0.0, 0.0]
+    choose = jax.jit(jax.vmap(lambda key: ways(key, log(weights), log(chances), count)))
+    entries, branch, log_weights, left = choose(jax.random.split(key, repeats))
+    pairs = (weights[:, None] * chances).ravel()
+    places = np.asarray(entries) * branches + np.asarray(branch)
+    found = totals(places, log_weights, points * branches)
+    sigma = monte_carlo(found.std(axis=0), repeats)
+    np.testing.assert_array_less(np.abs(found.mean(axis=0) - pairs), sigma + FLOAT["atol"])
+    heavy = pairs > level(pairs, count)
+    np.testing.assert_allclose(found[:, heavy], np.tile(pairs[heavy], (repeats, 1)), **FLOAT)
+    np.testing.assert_allclose(left, pairs[~heavy].sum(), **FLOAT)
+    kept = np.isfinite(np.asarray(log_weights))
+    assert all(len(set(row[some])) == some.sum() for row, some in zip(places, kept, strict=True))
+    assert np.all(pairs[places[kept]] > 0)
+
+
+def test_alike_points_do_not_all_take_the_same_way(key):
+    """Of 64 points with two ways each, 32 are followed: about as many take the one as the other, at every draw."""
+    choose = jax.jit(jax.vmap(lambda key: ways(key, jnp.zeros(64), jnp.full((64, 2), jnp.log(0.5)), 32)))
+    entries, branch, _, left = choose(jax.random.split(key, 200))
+    np.testing.assert_allclose(left, 1.0, **FLOAT)
+    assert np.all(np.abs(np.asarray(branch).sum(axis=1) - 16) <= 1)
+    # And every way is taken from everywhere.
+    assert np.all(np.ptp(np.asarray(entries), axis=1) > 55)
 
 
 def test_places_without_weight_are_given_to_copies(key):

@@ -58,7 +58,10 @@ class HiddenMarkov(Enumerable):
     def successors(
         self, state: Int[Array, " 1"], policy: Float[Array, ""]
     ) -> tuple[Int[Array, "k 1"], Float[Array, " k"]]:
-        return self.states(), jnp.log(self._row(state, policy))
+        return self.states(), self.chances(state, policy)
+
+    def chances(self, state: Int[Array, " 1"], policy: Float[Array, ""]) -> Float[Array, " k"]:
+        return jnp.log(self._row(state, policy))
 
     def _row(self, state: Int[Array, " 1"], policy: Float[Array, ""]) -> Float[Array, " k"]:
         stay = jnp.arange(self.start.shape[0]) == state[0]

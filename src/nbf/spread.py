@@ -46,15 +46,15 @@ def threshold(weights: Float[Array, " k"], count: int) -> Float[Array, ""]:
 def optimal(
     key: Key[Array, ""], log_weights: Float[Array, " k"], count: int
 ) -> tuple[Int[Array, " count"], Float[Array, " count"], Float[Array, ""]]:
-    """At most `count` different indices, their log weights, which are normalised (-inf where none is needed), and the
-    share of the weight of which chance decided who has it."""
+    """At most `count` different indices, their log weights, which are normalised, and the share of the weight of which
+    chance decided who has it. Where fewer are needed, the heaviest comes again with a log weight of -inf."""
     weights = _normalized(log_weights)
     level = threshold(weights, count)
     certain = (weights > 0) & (weights >= level * ROUNDING)
     lighter = jnp.where(certain, 0.0, weights)
     drawn = _evenly(key, lighter / jnp.where(level > 0, level, 1.0)) > 0
     chosen = certain | (drawn & (level > 0))
-    indices = _places(chosen, count)
+    indices = _places(chosen, count, jnp.argmax(weights))
     kept = jnp.where(certain, weights, level)[indices]
     used = jnp.arange(count) < jnp.sum(chosen)
     return indices, jnp.log(_normalized(jnp.where(used, jnp.log(kept), -jnp.inf))), jnp.sum(lighter)
@@ -131,8 +131,8 @@ def _evenly(key: Key[Array, ""], expected: Float[Array, " k"]) -> Int[Array, " k
     return jnp.diff(marks, prepend=0)
 
 
-def _places(chosen: Bool[Array, " k"], count: int) -> Int[Array, " count"]:
-    """The indices of what is chosen, in their order; 0 where there are too few."""
+def _places(chosen: Bool[Array, " k"], count: int, filler: Int[Array, ""]) -> Int[Array, " count"]:
+    """The indices of what is chosen, in their order, and the filler where there are too few."""
     rank = jnp.cumsum(chosen) - 1
     slots = jnp.where(chosen, rank, count)
-    return jnp.zeros(count, jnp.int32).at[slots].set(jnp.arange(chosen.shape[0], dtype=jnp.int32), mode="drop")
+    return jnp.full(count, filler, jnp.int32).at[slots].set(jnp.arange(chosen.shape[0], dtype=jnp.int32), mode="drop")

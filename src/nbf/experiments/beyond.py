@@ -2,7 +2,8 @@
 the simulator (docs/beyond.md).
 
 Every domain lends its episodes, its trained models and its way of scoring. The rivals of a filter that expands
-successors are Fearnhead and Clifford's particle filter, which does the same, and particle filters of 512.
+successors are Fearnhead and Clifford's particle filter, as they had it and choosing branches as ours does, and particle
+filters of 512.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ VARIANTS: dict[str, dict[str, bool]] = {
 """The default filter, the paper's, and what is in between; `expand` needs even draws."""
 ON_THE_PLANE = ("default", "faithful", "even draws alone", "consistent alone", "not consistent", "no look-ahead")
 """Where there is nothing to expand and nothing that is carried; elsewhere there are no forecasts."""
+CHOSEN = "branches chosen"
+"""Fearnhead and Clifford's filter where it chooses branches as the default filter does, instead of points."""
 GAMES, LONG = ("k=5", "k=6", "k=7"), "-long"
 GRIDS = (
     *(f"{size}-{dimension}D-{kind}" for kind in ("fixed", "random") for dimension in (2, 3) for size in (5, 8)),
@@ -76,7 +79,8 @@ def rows(config: str, model: BeliefModel) -> list[Contender]:
             found.append(Contender(NeuralBayesianFilter(model, most, **options), "nbf", arm, most, most))
     found.append(Contender(ApproxBeliefs(model, 64, **_truth(domain)), "approx", "default", 0, 0))
     if domain != "triangulation":
-        found.append(Contender(BranchingFilter(most), "branching", "", most, most))
+        found.append(Contender(BranchingFilter(most, choose=False), "branching", "", most, most))
+        found.append(Contender(BranchingFilter(most), "branching", CHOSEN, most, most))
     smooth = domain == "triangulation"
     name, sizes = ("pf-kde", (*fewer, most, 1024)) if smooth else ("pf", (*fewer, most, 512))
     return found + [Contender(ParticleFilter(n), name, "", n, n, smooth=smooth) for n in sizes]

@@ -40,11 +40,13 @@ from nbf.spread import chance, fewest, merged, optimal, split, ways
 
 SURE = 0.01
 """Ridge of the tilt where chance had no part in an embedding."""
+NOISE = 4.0
+"""The ridge of an embedding made of one particle that chance chose; of n alike an n-th, as is their variance."""
 CARRIED = 0.7
 """The share of the next belief that particles stand for by themselves where chance had no part in them of late."""
 FADING = 8
 """The power by which that share falls with the mass that was not left to chance."""
-CANDIDATES = 256
+CANDIDATES = 128
 """Draws of a model among which a forecast of the observation chooses those that are simulated."""
 CALIBRATED = 0.2
 """Ridge of the tilt that brings those to the mean embedding of all candidates."""
@@ -84,9 +86,9 @@ class NeuralBayesianFilter(Filter):
     - what the model makes of an embedding is tilted towards one whose own mean embedding that is, the more so the
       less of it is due to chance (`consistent`). A model whose embedding is no mean of features, such as one with
       attention, is not tilted;
-    - where the environment lists `successors`, and so few states carry the belief that all branches of each can be
-      simulated for `num_particles` calls, they are, instead of drawing one (`expand`, which needs `even_draws`);
-    - particles that were made so, without chance, stand for a share of the next belief by themselves, for all of it
+    - where the environment knows the `chances` of branches before it follows them, the most likely branches of all
+      particles are simulated, instead of one drawn for each (`expand`, which needs `even_draws`);
+    - particles that were made so, with little chance, stand for a share of the next belief by themselves, for all of it
       while chance has had no part since the start (`carry`);
     - where the environment offers a `forecast` of the observation, it chooses among many draws those that are simulated
       (`look_ahead`).
@@ -206,7 +208,8 @@ class NeuralBayesianFilter(Filter):
         if self.consistent:
             # What chance alone made is no reason to correct the model: then it is reported as it is.
             states, log_weights = whole(self.model, state.embedding, space)
-            found = self._tilt(states, log_weights, state, space, lambda doubt: doubt / jnp.maximum(1.0 - doubt, 1e-6))
+            odds = lambda share: share / jnp.maximum(1.0 - share, 1e-6)  # noqa: E731
+            found = self._tilt(states, log_weights, state, space, lambda share: odds(jnp.maximum(state.doubt, share)))
         if not (self.carry and self.expand and isinstance(environment, Enumerable)):
             return ModelBelief(self.model, state.embedding, space, found)
         return ModelBelief(self.model, state.embedding, space, found, state.particles, state.kept)
@@ -299,7 +302,9 @@ class NeuralBayesianFilter(Filter):
     def _tilted(
         self, states: State, log_weights: Float[Array, " k"], state: NeuralState, space: StateSpace
     ) -> Float[Array, " k"]:
-        found = self._tilt(states, log_weights, state, space)
+        own = _noise(state.doubt, state.particles.log_weights)
+        ridge = lambda share: jnp.maximum(own, _noise(share, normalize(log_weights)[0]))  # noqa: E731
+        found = self._tilt(states, log_weights, state, space, ridge)
         features = self.model.features(states, space)
         return log_weights if found is None or features is None else found(log_weights, features)
 
@@ -309,14 +314,14 @@ class NeuralBayesianFilter(Filter):
         log_weights: Float[Array, " k"],
         state: NeuralState,
         space: StateSpace,
-        ridge: Callable[[Float[Array, ""]], Float[Array, ""]] = lambda doubt: doubt,
+        ridge: Callable[[Float[Array, ""]], Float[Array, ""]],
     ) -> Tilt | None:
-        """Towards the embedding, the less so the more doubt there is; None where nothing is to be tilted."""
+        """Towards the embedding, the less so the larger the ridge, given how much chance there is in the states; None
+        where nothing is to be tilted."""
         features = self.model.features(states, space) if self.consistent else None
         if features is None:
             return None
-        doubt = jnp.maximum(state.doubt, chance(normalize(log_weights)[0]))
-        return tilt(log_weights, features, state.embedding, SURE + ridge(doubt))
+        return tilt(log_weights, features, state.embedding, SURE + ridge(chance(normalize(log_weights)[0])))
 
     def estimate(self, state: NeuralState, function: Callable[[State], Any]) -> Any:
         """Line 7 of Algorithm 1: the self-normalised estimate of E[f(x)] from the step's own particles."""
@@ -324,6 +329,11 @@ class NeuralBayesianFilter(Filter):
 
     def _even(self) -> Float[Array, " n"]:
         return jnp.full(self.num_particles, -math.log(self.num_particles), jnp.float32)
+
+
+def _noise(share: Float[Array, ""], log_weights: Float[Array, " n"]) -> Float[Array, ""]:
+    """The ridge for a mean over particles of which a share was left to chance."""
+    return jnp.minimum(1.0, NOISE * share * jnp.sum(jnp.exp(2.0 * log_weights)))
 
 
 def _joined(

@@ -19,7 +19,7 @@ from nbf.report.plots import divergence_figure
 from nbf.report.tables import Page, config_order, markdown_table
 
 HEADLINE = ("8-2D-random", "8-3D-random", "k=5", "k=6", "triangulation")
-SHOWN = {("nbf", "default"), ("nbf", "faithful"), ("branching", ""), ("pf", ""), ("pf-kde", "")}
+SHOWN = {("nbf", "default"), ("nbf", "faithful"), ("branching", "branches chosen"), ("pf", ""), ("pf-kde", "")}
 """What the headline and the figure have room for: filters and their arms."""
 
 

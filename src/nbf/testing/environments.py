@@ -49,6 +49,7 @@ def check_environment(environment: Environment, policy: Policy, *, key: Key[Arra
         checks.run("initial_log_probs agrees with init", subject.start)
         checks.run("successors sum to one", subject.sums)
         checks.run("successors agree with transition", subject.moves)
+        checks.run("chances agree with successors", subject.chances)
     if isinstance(environment, Stencil):
         checks.run("offsets agree with successors", subject.stencil)
     return checks.report()
@@ -292,18 +293,28 @@ class _Subject:
                 raise Failure(message, **case, expected=wanted[worst[0]], found=worst[1])
         return f"finds a probability that is off by {smallest_found(DRAWS):.2f}"
 
+    def chances(self) -> None:
+        assert isinstance(self.environment, Enumerable)
+        told = simulation.chances(self.environment, self.policy, self._cases()[0])
+        if told is not None:
+            self._same_moves("chances and follow", *jax.tree.map(np.asarray, told))
+
     def stencil(self) -> None:
         assert isinstance(self.environment, Stencil)
+        told = simulation.offsets(self.environment, self.policy, self._cases()[0])
+        self._same_moves("offset_log_probs", *jax.tree.map(np.asarray, told))
+
+    def _same_moves(self, what: str, ends: np.ndarray, chances: np.ndarray) -> None:
+        """Whether moves to these indices have the probabilities of the successors."""
         _, probs, places, _, _ = self.branches
         states, size = self._cases()[0], len(self.lists[1])
-        ends, chances = jax.tree.map(np.asarray, simulation.offsets(self.environment, self.policy, states))
         for number in range(CASES):
             expected = np.bincount(places[number], weights=probs[number], minlength=size)
             found = np.bincount(ends[number], weights=chances[number], minlength=size)
             place = first(~(np.abs(found - expected) <= TOLERANCE))
             if place is not None:
                 case = {"state": take(states, number), "next_state": take(self.lists[0], *place)}
-                raise Failure("offset_log_probs", **case, expected=expected[place], found=found[place])
+                raise Failure(what, **case, expected=expected[place], found=found[place])
 
     def _pair(self, place: int) -> dict[str, PyTree]:
         return {"state": take(self.seen["state"], place), "next_state": take(self.seen["next_state"], place)}

@@ -105,6 +105,24 @@ def offsets(environment: Stencil, policy: Policy, states: PyTree) -> tuple[Array
     return jax.vmap(jax.vmap(environment.index))(ends), jnp.exp(log_probs)
 
 
+def chances(environment: Enumerable, policy: Policy, states: PyTree) -> tuple[Array, Array] | None:
+    """The index that each branch leads to, and the probability of it; None where that is not known beforehand."""
+    one = jax.tree.map(lambda leaf: leaf[0], states)
+    told = eqx.filter_eval_shape(environment.chances, one, policy)
+    if told is None:
+        return None
+    numbers = jnp.arange(told.shape[0])
+
+    @eqx.filter_jit
+    def each(environment: Enumerable, policy: Policy, state: PyTree) -> tuple[Array, Array]:
+        ends = jax.vmap(environment.follow, (None, None, 0))(state, policy, numbers)
+        # A branch that cannot be may lead anywhere.
+        probs = jnp.exp(jnp.asarray(environment.chances(state, policy)))
+        return jnp.where(probs > 0, jax.vmap(environment.index)(ends), 0), probs
+
+    return jax.vmap(each, (None, None, 0))(environment, policy, states)
+
+
 def leaves(tree: PyTree) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
 
