@@ -77,7 +77,7 @@ def calls(monkeypatch):
     return made
 
 
-@pytest.mark.parametrize("filter", [ParticleFilter(4), neural(4)], ids=["pf", "nbf"])
+@pytest.mark.parametrize("filter", [ParticleFilter(4), neural(4), neural(8)], ids=["pf", "nbf", "branches"])
 def test_every_particle_of_an_update_is_one_call(filter, calls):
     environment, policy = small_grid()
     walk = Walk(filter, [(np.asarray(0), slow(environment, 100.0), policy)], jax.random.key(0))
