@@ -54,15 +54,6 @@ DEFENSIVE = 0.1
 """The part of a choice that a forecast has no say in, so that no weight is larger than ten times what it would be."""
 
 
-def _branches(environment: Environment, states: State, policy: Policy) -> int:
-    """How many branches a state has; 0 where their chances are not known beforehand."""
-    if not isinstance(environment, Enumerable):
-        return 0
-    one = jax.tree.map(lambda leaf: leaf[0], states)
-    chances = jax.eval_shape(environment.chances, one, policy)
-    return 0 if chances is None else chances.shape[0]
-
-
 class NeuralState(eqx.Module):
     """The embedding, and the weighted particles it was made from (for the estimate; never reused)."""
 
@@ -237,9 +228,8 @@ class NeuralBayesianFilter(Filter):
             return simulated(states, self._tilted(states, log_weights, state, space), jnp.ones(()))
         draw_key, spread_key, split_key = prng.split(keys[0], 3)
         forecast = self._forecast(observation, environment, policy, state)
-        branches = _branches(environment, state.particles.states, policy) if self.expand else 0
-        expands = 0 < branches <= self.num_particles
-        aim = None if expands else forecast
+        branching = self._branching(environment, policy, state)
+        aim = forecast if branching is None else None
         count = self.num_particles if aim is None else max(self.num_particles, CANDIDATES)
         states, log_weights = listed_or_drawn(self.model, draw_key, state.embedding, count, space)
         listed = jax.eval_shape(self.model.listed, state.embedding, space) is not None
@@ -248,23 +238,29 @@ class NeuralBayesianFilter(Filter):
             log_weights = self._tilted(states, log_weights, state, space)
             few, weights, doubt = self._aimed(spread_key, jax.vmap(aim)(states), states, log_weights, space)
             return simulated(few, weights, jnp.maximum(doubt, drawn))
-        if expands and self.carry:
-            assert isinstance(environment, Enumerable)
-            states, log_weights = _joined(states, log_weights, state, space, None if listed else environment)
+        if branching is not None and self.carry:
+            states, log_weights = _joined(states, log_weights, state, space, None if listed else branching)
             drawn = drawn * (1.0 - state.kept)
         few, weights, lost = fewest(spread_key, states, log_weights, self.num_particles)
         weights, doubt = self._tilted(few, weights, state, space), jnp.maximum(lost, drawn)
-        if not expands:
+        if branching is None:
             chosen, weights = split(split_key, weights)
             return simulated(jax.tree.map(lambda leaf: leaf[chosen], few), weights, doubt)
-        assert isinstance(environment, Enumerable)
-        chances = jnp.asarray(jax.vmap(environment.chances, (0, None))(few, policy))
+        chances = jnp.asarray(jax.vmap(branching.chances, (0, None))(few, policy))
         chosen, branch, weights, lost = ways(split_key, weights, chances, self.num_particles)
         states = jax.tree.map(lambda leaf: leaf[chosen], few)
-        moved = jax.vmap(environment.follow, (0, None, 0))(states, policy, branch)
+        moved = jax.vmap(branching.follow, (0, None, 0))(states, policy, branch)
         doubt = jnp.maximum(lost, doubt)
         kept = jnp.where((state.kept >= 1.0) & (doubt <= 0.0), 1.0, CARRIED * (1.0 - doubt) ** FADING)
         return states, moved, weights, doubt, kept
+
+    def _branching(self, environment: Environment, policy: Policy, state: NeuralState) -> Enumerable | None:
+        """The environment, if it tells the chances of branches, no more than can be followed."""
+        if not (self.expand and isinstance(environment, Enumerable)):
+            return None
+        one = jax.tree.map(lambda leaf: leaf[0], state.particles.states)
+        chances = jax.eval_shape(environment.chances, one, policy)
+        return environment if chances is not None and chances.shape[0] <= self.num_particles else None
 
     def _forecast(
         self, observation: Observation, environment: Environment, policy: Policy, state: NeuralState
