@@ -378,7 +378,7 @@ EXPERIMENTS: dict[str, Entry] = {
         quick=Amount(steps=50, episodes=4),
         parts=(
             Part(Beyond(config=(*GRIDWORLDS, "8-2D-random-diffuse", "8-2D-random-long", "triangulation")), seeds=3),
-            Part(Beyond(config=("k=5", "k=6", "k=7")), seeds=2),
+            Part(Beyond(config=("k=5", "k=6", "k=7")), seeds=3),
         ),
         quick_parts=(Part(Beyond(config=("5-2D-random",))),),
     ),

@@ -241,7 +241,9 @@ class NeuralBayesianFilter(Filter):
         if branching is not None and self.carry:
             states, log_weights = _joined(states, log_weights, state, space, None if listed else branching)
             drawn = drawn * (1.0 - state.kept)
-        few, weights, lost = fewest(spread_key, states, log_weights, self.num_particles)
+        # Of those that are followed branch by branch no more are looked at than there are.
+        looks = self.num_particles if branching is None else min(self.num_particles, log_weights.shape[0])
+        few, weights, lost = fewest(spread_key, states, log_weights, looks)
         weights, doubt = self._tilted(few, weights, state, space), jnp.maximum(lost, drawn)
         if branching is None:
             chosen, weights = split(split_key, weights)
