@@ -191,6 +191,7 @@ def test_a_file_that_is_no_model_of_ours_is_refused(command: str, tmp_path: Path
     assert "not a readable checkpoint" in refused(capsys, command, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_training_in_progress_is_not_taken_for_a_model(model: Path, capsys: pytest.CaptureFixture[str]):
     assert "training in progress" in refused(capsys, "info", model.with_name("training.safetensors"))
 

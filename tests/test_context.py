@@ -203,6 +203,7 @@ def test_a_filter_refuses_an_environment_without_its_context(key):
         filter.step(key, state, jnp.asarray(4), without, policy)
 
 
+@pytest.mark.slow
 def test_a_filter_of_a_model_without_a_context_does_not_mind_if_one_comes_or_goes(key):
     filter = NeuralBayesianFilter(model_with(0), 8)
     (with_context, policy), (without, _) = grid_in(HERE), grid_in(None)

@@ -66,6 +66,7 @@ def test_the_perfect_model_has_the_rate_of_the_corollary(metric):
     assert low < -0.5 < high
 
 
+@pytest.mark.slow
 def test_an_error_that_does_not_fall_has_no_such_rate():
     found = value(records("few"), "slope")
     assert found.value + 0.5 > FAR * found.se

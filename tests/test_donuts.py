@@ -53,6 +53,7 @@ def test_samples_have_that_density(radius, width, key):
     assert stats.kstest(angles, stats.uniform(-np.pi, 2 * np.pi).cdf).pvalue > 1e-4
 
 
+@pytest.mark.slow
 @each_ring
 def test_the_entropy_is_the_mean_surprise(radius, width, key):
     ring = donut(radius, width)

@@ -80,6 +80,7 @@ def followed():
     return divergences(FineTunedFilter(model(), 100, batch=16, longest=LONGEST), jax.random.key(12), episode())
 
 
+@pytest.mark.slow
 def test_it_comes_near_the_truth_of_the_world_it_is_in_and_the_recurrent_filter_does_not(key):
     js, _, states, info = followed()
     blind, *_ = divergences(RecurrentFilter(model()), key, episode())
@@ -126,6 +127,7 @@ def test_what_is_simulated_is_the_world_up_to_now(key):
     np.testing.assert_array_equal(observations[:, length:], 0)
 
 
+@pytest.mark.slow
 def test_a_missing_observation_is_time_that_passed(key):
     state, _ = tuned().step(key, tuned().init(key, ENVIRONMENT), 2, ENVIRONMENT, POLICY)
     after, info = tuned().step(key, state, None, ENVIRONMENT, POLICY)

@@ -261,6 +261,7 @@ def test_a_run_stalls_when_its_best_look_is_too_long_ago():
             assert not run.stalled(0)
 
 
+@pytest.mark.slow
 def test_a_loss_that_does_not_fall_stops_the_run(capsys):
     with looking_often() as patch:
         patch.setattr(training, "held_out_loss", lambda *_: lambda parameters: jnp.ones(()))
@@ -308,7 +309,9 @@ def same_leaves(one, other):
 # What is kept
 
 
-@pytest.mark.parametrize("build", [fitted, walker], ids=["exact", "particles"])
+@pytest.mark.parametrize(
+    "build", [pytest.param(fitted, id="exact"), pytest.param(walker, id="particles", marks=pytest.mark.slow)]
+)
 def test_what_is_saved_is_loaded(build, tmp_path, key):
     original = build()
     original.save(tmp_path / "model.safetensors")
@@ -325,6 +328,7 @@ def test_what_is_saved_is_loaded(build, tmp_path, key):
     same_leaves(nbf.load_model(tmp_path / "model.safetensors"), original.model)
 
 
+@pytest.mark.slow
 def test_a_loaded_model_filters_the_same(tmp_path, key):
     environment, policy = small_grid()
     fitted().save(tmp_path / "model.safetensors")

@@ -137,6 +137,7 @@ def test_more_axes_are_more_examples(name, key):
     np.testing.assert_allclose(forward(flow, together, beliefs), grid, **FLOAT)
 
 
+@pytest.mark.slow
 @each_transform
 def test_gradients_are_finite_at_extreme_inputs(name, key):
     """At the largest logits that a box has (±14), far beyond them, and for embeddings of any size."""
@@ -158,6 +159,7 @@ def test_gradients_are_finite_at_extreme_inputs(name, key):
             assert np.all(np.isfinite(leaf))
 
 
+@pytest.mark.slow
 def test_one_layer_scales_within_its_limit(key):
     """However large the network's output: a layer moves log-volume by less than the limit per coordinate."""
     flow = transform("affine coupling", 3)

@@ -79,6 +79,7 @@ def gaussian(decoder, condition):
     return scale @ flow[:, 3] + SPACE.middle, scale @ flow[:, :2] @ flow[:, :2].T @ scale
 
 
+@pytest.mark.slow
 @each_solver
 def test_an_affine_velocity_gives_its_gaussian(config, key):
     decoder, condition = affine(config), a_condition(key)
@@ -308,6 +309,7 @@ def test_gradients_of_the_density_are_finite(key):
 # What fits
 
 
+@pytest.mark.slow
 def test_it_is_a_decoder_of_a_belief_model(key):
     """With a context, and any encoder."""
     config = ModelConfig(

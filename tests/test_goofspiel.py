@@ -254,6 +254,7 @@ def a_model():
     return with_random_parameters(config.build, jax.random.key(7))
 
 
+@pytest.mark.slow
 def test_a_masked_model_tracks_what_is_legal():
     """An untrained autoregressive model, whose particles are all consistent with what was seen."""
     environments, policies, observations, _ = jax.tree.map(lambda leaf: leaf[:20], small_episodes())
@@ -264,6 +265,7 @@ def test_a_masked_model_tracks_what_is_legal():
     assert np.all(legal | (np.asarray(states.particles.log_weights) == -np.inf))
 
 
+@pytest.mark.slow
 def test_beliefs_to_train_on_are_posteriors_of_random_depth():
     family = GoofspielFamily(network_pool(4), SMALL)
     source, n = EpisodePosteriors(PrefixFilter(), family, SMALL.rounds), 400

@@ -147,12 +147,14 @@ def replayed():
     return game, np.concatenate([first[None], after[0]])
 
 
+@pytest.mark.slow
 def test_one_pass_makes_the_posteriors_of_all_depths(key):
     game, rows = replayed()
     found, _ = eqx.filter_jit(PrefixPosteriors.posteriors)(PrefixPosteriors(Replayed(game), GAME.rounds), key)
     np.testing.assert_allclose(found, rows.sum(axis=0), **FLOAT)
 
 
+@pytest.mark.slow
 def test_draws_are_from_the_posterior_of_a_depth_that_is_uniform(key):
     game, rows = replayed()
     source, draw = PrefixPosteriors(Replayed(game), GAME.rounds), 4
@@ -168,6 +170,7 @@ def test_draws_are_from_the_posterior_of_a_depth_that_is_uniform(key):
     assert np.all(lengths == lengths[:, :1])
 
 
+@pytest.mark.slow
 def test_an_episode_has_draws_of_every_depth(key):
     game, rows = replayed()
     source, n = PrefixPosteriors(Replayed(game), GAME.rounds), 2000
