@@ -299,6 +299,7 @@ def test_gradients_of_the_objective_are_finite(coupling, key):
     )
 
 
+@pytest.mark.slow
 def test_gradients_of_the_density_are_finite(key):
     decoder = decoder_of(replace(FIXED, depth=1, steps=2))
     assert_finite_gradients(

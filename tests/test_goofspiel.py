@@ -236,6 +236,7 @@ def test_the_two_exact_filters_agree_whatever_is_seen(time, key):
             assert bool(info.recovered) == (observation is not None and observation != OVER)
 
 
+@pytest.mark.slow
 def test_thirteen_cards_are_filtered_without_a_list():
     family = GoofspielFamily(network_pool(13), GoofspielGame(13))
     environments, policies, observations, _ = episodes(family, jax.random.split(jax.random.key(3), 4))

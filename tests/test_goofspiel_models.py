@@ -204,6 +204,7 @@ def js_over_all_sequences(model, log_prob, embedding, truth, environment):
     return half(p, q) + half(q, p)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["flow", "autoregressive"])
 def test_the_divergence_is_that_over_all_sequences(kind, key):
     """Illegal mass of a flow included, which lies in one bin."""

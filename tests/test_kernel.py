@@ -148,6 +148,7 @@ def herding_error(model, embedding, count):
     return float(jnp.linalg.norm(jnp.mean(model.table[model.herd(embedding, count)], axis=0) - embedding))
 
 
+@pytest.mark.slow
 def test_herding_nears_the_embedding_as_the_inverse_of_the_number(key):
     """A mean of candidates is met with an error of at most 1/√t by chance and of order 1/t by herding: from 4 to 64
     points it falls further than chance, by √16."""

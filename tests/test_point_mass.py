@@ -146,6 +146,7 @@ def test_a_move_and_a_scan_against_quadrature():
     np.testing.assert_allclose(info.log_evidence[1], log_evidence, **FLOAT)
 
 
+@pytest.mark.slow
 def test_the_error_falls_with_the_resolution():
     """Against itself at twice the resolution, over a whole episode: mass is kept, nothing is negative or NaN."""
     coarse = []
