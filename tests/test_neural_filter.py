@@ -202,7 +202,8 @@ def test_carried_particles_are_a_share_of_the_next_belief(model, key):
     np.testing.assert_allclose(second.embedding, expected, **FLOAT)
     forgotten, _ = bare.step(key, first, OBSERVATIONS[1], environment, policy)
     np.testing.assert_allclose(forgotten.embedding, step(own, OBSERVATIONS[1]), **FLOAT)
-    assert np.abs(np.asarray(forgotten.embedding) - np.asarray(expected)).max() > 0.04
+    # The more is carried, the more a filter that carries nothing misses.
+    assert np.abs(np.asarray(forgotten.embedding) - np.asarray(expected)).max() > 0.072 * share
 
 
 @pytest.mark.parametrize("model", [Forgetful, Drawn])

@@ -45,7 +45,7 @@ NOISE = 4.0
 CARRIED = 0.7
 """The share of the next belief that particles stand for by themselves where chance had no part in them of late."""
 FADING = 8
-"""The power by which that share falls with the mass that was not left to chance."""
+"""That share is this power of the mass that was not left to chance, times the above."""
 CANDIDATES = 128
 """Draws of a model among which a forecast of the observation chooses those that are simulated."""
 CALIBRATED = 0.2
