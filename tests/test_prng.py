@@ -22,6 +22,7 @@ def test_same_as_jax(seed: int, impl: str) -> None:
         np.testing.assert_array_equal(DATA(prng.split(key, count)), DATA(jax.random.split(key, count)))
     for shape in ((), (1,), (33,), (4, 5)):
         np.testing.assert_array_equal(prng.bits(key, shape), jax.random.bits(key, shape, jnp.uint32))
+        np.testing.assert_array_equal(prng.uniform(key, shape), jax.random.uniform(key, shape))
 
 
 def test_same_where_the_number_is_traced_and_keys_are_a_batch() -> None:

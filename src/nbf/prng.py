@@ -49,6 +49,15 @@ def bits(key: Key[Array, ""], shape: tuple[int, ...] = ()) -> UInt32[Array, "...
     return jax.lax.optimization_barrier(first ^ second)
 
 
+def uniform(key: Key[Array, ""], shape: tuple[int, ...] = ()) -> Float[Array, "..."]:
+    """`jax.random.uniform` on [0, 1)."""
+    if not _plain(key):
+        return jax.random.uniform(key, shape)
+    # The upper 23 bits behind the exponent of 1 make a number of [1, 2).
+    ones = (bits(key, shape) >> np.uint32(9)) | np.float32(1.0).view(np.uint32)
+    return jax.lax.bitcast_convert_type(ones, jnp.float32) - 1.0
+
+
 def _plain(key: Key[Array, ""]) -> bool:
     """Whether it is a key of JAX's default generator in its default mode."""
     partitionable = jax.config.jax_threefry_partitionable  # pyright: ignore[reportAttributeAccessIssue]

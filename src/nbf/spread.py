@@ -55,9 +55,9 @@ def optimal(
     drawn = _evenly(key, lighter / jnp.where(level > 0, level, 1.0)) > 0
     chosen = certain | (drawn & (level > 0))
     indices = _places(chosen, count, jnp.argmax(weights))
-    kept = jnp.where(certain, weights, level)[indices]
     used = jnp.arange(count) < jnp.sum(chosen)
-    return indices, jnp.log(_normalized(jnp.where(used, jnp.log(kept), -jnp.inf))), jnp.sum(lighter)
+    kept = jnp.where(used, jnp.where(certain, weights, level)[indices], 0.0)
+    return indices, _log_shares(kept), jnp.sum(lighter)
 
 
 def fewest(
@@ -95,13 +95,18 @@ def split(key: Key[Array, ""], log_weights: Float[Array, " n"]) -> tuple[Int[Arr
     weights = _normalized(log_weights)
     some = weights > 0
     spare = n - jnp.sum(some)
-    copies = some + _evenly(key, weights * spare)
-    ends = jnp.cumsum(copies)
-    method = "compare_all" if n <= DIRECT else "scan"
-    indices = jnp.minimum(jnp.searchsorted(ends, jnp.arange(n), side="right", method=method), n - 1)
-    shared = log_weights[indices] - jnp.log(jnp.maximum(copies[indices], 1).astype(jnp.float32))
-    # Rounding may leave a place too many; a heavy entry then has one copy more, which counts for nothing.
-    return indices, jnp.log(_normalized(jnp.where(jnp.arange(n) < ends[-1], shared, -jnp.inf)))
+
+    def copied() -> tuple[Int[Array, " n"], Float[Array, " n"]]:
+        copies = some + _evenly(key, weights * spare)
+        ends = jnp.cumsum(copies)
+        method = "compare_all" if n <= DIRECT else "scan"
+        indices = jnp.minimum(jnp.searchsorted(ends, jnp.arange(n), side="right", method=method), n - 1)
+        shared = weights[indices] / jnp.maximum(copies[indices], 1)
+        # Rounding may leave a place too many; a heavy entry then has one copy more, which counts for nothing.
+        return indices.astype(jnp.int32), jnp.where(jnp.arange(n) < ends[-1], shared, 0.0)
+
+    indices, shared = jax.lax.cond(spare > 0, copied, lambda: (jnp.arange(n, dtype=jnp.int32), weights))
+    return indices, _log_shares(shared)
 
 
 def merged(
@@ -125,9 +130,14 @@ def _normalized(log_weights: Float[Array, " k"]) -> Float[Array, " k"]:
     return weights / jnp.maximum(jnp.sum(weights), 1.0)
 
 
+def _log_shares(weights: Float[Array, " k"]) -> Float[Array, " k"]:
+    """The log of each weight's share of their sum; all -inf if none has any."""
+    return jnp.log(weights / jnp.maximum(jnp.sum(weights), jnp.finfo(weights.dtype).tiny))
+
+
 def _evenly(key: Key[Array, ""], expected: Float[Array, " k"]) -> Int[Array, " k"]:
     """Whole numbers with these means, each the one below or the one above, by a single random offset."""
-    marks = jnp.floor(prng.rising_sums(expected) + jax.random.uniform(key)).astype(jnp.int32)
+    marks = jnp.floor(prng.rising_sums(expected) + prng.uniform(key)).astype(jnp.int32)
     return jnp.diff(marks, prepend=0)
 
 

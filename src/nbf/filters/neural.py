@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int, Key
 from nbf import prng
 from nbf.beliefs.modelled import ModelBelief, listed_or_drawn, mixed, whole
 from nbf.beliefs.particles import ParticleBelief, effective_sample_size, normalize
-from nbf.beliefs.tilt import Tilt, tilt
+from nbf.beliefs.tilt import STEPS, Tilt, tilt
 from nbf.contracts import (
     BeliefModel,
     Embedding,
@@ -50,6 +50,9 @@ CANDIDATES = 128
 """Draws of a model among which a forecast of the observation chooses those that are simulated."""
 CALIBRATED = 0.2
 """Ridge of the tilt that brings those to the mean embedding of all candidates."""
+QUICK = 2
+"""Newton's steps of both tilts of that choice: a third one changes no divergence by more than chance does, and takes
+its time twice."""
 DEFENSIVE = 0.1
 """The part of a choice that a forecast has no say in, so that no weight is larger than ten times what it would be."""
 
@@ -235,7 +238,7 @@ class NeuralBayesianFilter(Filter):
         listed = jax.eval_shape(self.model.listed, state.embedding, space) is not None
         drawn = jnp.zeros(()) if listed else chance(log_weights)
         if aim is not None:
-            log_weights = self._tilted(states, log_weights, state, space)
+            log_weights = self._tilted(states, log_weights, state, space, QUICK)
             few, weights, doubt = self._aimed(spread_key, jax.vmap(aim)(states), states, log_weights, space)
             return simulated(few, weights, jnp.maximum(doubt, drawn))
         if branching is not None and self.carry:
@@ -284,25 +287,30 @@ class NeuralBayesianFilter(Filter):
         likely = forecasts - jax.nn.logsumexp(log_weights + forecasts)
         aims = jnp.logaddexp(jnp.log1p(-DEFENSIVE) + jnp.where(likely < jnp.inf, likely, -jnp.inf), jnp.log(DEFENSIVE))
         aimed, log_total = normalize(log_weights + aims)
-        spread_key, split_key = jax.random.split(key)
+        spread_key, split_key = prng.split(key)
         features = self.model.features(states, space) if self.consistent else None
         columns = jnp.zeros((log_weights.shape[0], 0)) if features is None else features.T
         (few, few_aims, few_columns), weights, doubt = fewest(
             spread_key, (states, aims, columns), aimed, self.num_particles
         )
         if features is not None:
-            found = tilt(weights, few_columns.T, features @ jnp.exp(aimed), CALIBRATED)
+            found = tilt(weights, few_columns.T, features @ jnp.exp(aimed), CALIBRATED, QUICK)
             weights = normalize(found(weights, few_columns.T))[0]
         chosen, weights = split(split_key, weights)
         few, few_aims = jax.tree.map(lambda leaf: leaf[chosen], (few, few_aims))
         return few, weights + log_total - few_aims, doubt
 
     def _tilted(
-        self, states: State, log_weights: Float[Array, " k"], state: NeuralState, space: StateSpace
+        self,
+        states: State,
+        log_weights: Float[Array, " k"],
+        state: NeuralState,
+        space: StateSpace,
+        steps: int = STEPS,
     ) -> Float[Array, " k"]:
         own = _noise(state.doubt, state.particles.log_weights)
         ridge = lambda share: jnp.maximum(own, _noise(share, normalize(log_weights)[0]))  # noqa: E731
-        found = self._tilt(states, log_weights, state, space, ridge)
+        found = self._tilt(states, log_weights, state, space, ridge, steps)
         features = self.model.features(states, space)
         return log_weights if found is None or features is None else found(log_weights, features)
 
@@ -313,13 +321,14 @@ class NeuralBayesianFilter(Filter):
         state: NeuralState,
         space: StateSpace,
         ridge: Callable[[Float[Array, ""]], Float[Array, ""]],
+        steps: int = STEPS,
     ) -> Tilt | None:
         """Towards the embedding, the less so the larger the ridge, given how much chance there is in the states; None
         where nothing is to be tilted."""
         features = self.model.features(states, space) if self.consistent else None
         if features is None:
             return None
-        return tilt(log_weights, features, state.embedding, SURE + ridge(chance(normalize(log_weights)[0])))
+        return tilt(log_weights, features, state.embedding, SURE + ridge(chance(normalize(log_weights)[0])), steps)
 
     def estimate(self, state: NeuralState, function: Callable[[State], Any]) -> Any:
         """Line 7 of Algorithm 1: the self-normalised estimate of E[f(x)] from the step's own particles."""
