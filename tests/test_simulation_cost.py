@@ -28,6 +28,7 @@ from nbf.experiments.simulation_cost import (
     recorded,
 )
 from nbf.experiments.slow_simulator import busy, slow
+from nbf.filters.branching import BranchingFilter
 from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.models.tabular import TabularModel
@@ -137,6 +138,8 @@ def recordings(tmp_path, monkeypatch):
     """A folder with divergences of a small domain, under the name of a real one."""
     monkeypatch.setattr(simulation_cost, "domain_of", lambda config: SMALL)
     monkeypatch.setattr(simulation_cost.beyond, "rows", lambda config, model: contenders("default", model))
+    chosen = Contender(BranchingFilter(4), "branching", "branches chosen", 4, 4)
+    monkeypatch.setattr(simulation_cost.beyond, "larger_rows", lambda config: [chosen])
     found = [js("nbf", "faithful", 4, 0.1), js("pf", "", 4, 0.2)]
     add(tmp_path / "gridworld", found, Run("a", 0, "a test", 0.0, {}))
     return tmp_path
@@ -150,11 +153,17 @@ def run(folder, job=None):
 def test_what_has_records_is_timed_once_and_a_new_arm_by_itself(recordings):
     assert run(recordings)
     assert not run(recordings)
-    add(recordings / "beyond", [js("nbf", "default", 4, 0.05), js("nbf", "alone", 4, 0.05)], Run("b", 0, "a", 0.0, {}))
+    arms = ("nbf", "default"), ("nbf", "alone"), ("branching", "branches chosen"), ("branching", "")
+    add(recordings / "beyond", [js(filter, arm, 4, 0.05) for filter, arm in arms], Run("b", 0, "a", 0.0, {}))
     assert run(recordings)
     assert not run(recordings)
     found = read_records(recordings / "simulation-cost")
-    rows = {("nbf", "faithful", 4, 4), ("nbf", "default", 4, 4), ("pf", "", 4, 4)}
+    rows = {
+        ("nbf", "faithful", 4, 4),
+        ("nbf", "default", 4, 4),
+        ("pf", "", 4, 4),
+        ("branching", "branches chosen", 4, 4),
+    }
     for metric in ("us_per_update", "us_per_update_100us"):
         assert {(e.filter, e.arm, e.particles, e.calls) for e in found if e.metric == metric} == rows
     page = report.page(recordings / "simulation-cost")
@@ -264,4 +273,13 @@ def test_the_table_of_equal_prices_has_the_rivals_of_the_domain():
     smooth = [Point(("pf-kde", "", 32), 0.3, 0.0, 300.0, 32), Point(("pf-kde", "", 64), 0.2, 0.0, 400.0, 64)]
     found = {"triangulation": [own(0.1, 350.0, 32), *RIVALS, *smooth]}
     line = report.equal_table(found).splitlines()[-1]
-    assert [cell.strip() for cell in line.split("|")[3:-1]] == ["32", "350", "0.100", "0.300", "0.241"]
+    cells = ["32", "350", "0.100", "0.300", "0.241", "–", "–"]
+    assert [cell.strip() for cell in line.split("|")[3:-1]] == cells
+
+
+def test_a_rival_that_is_exact_is_told_as_zero_and_reached_from_what_is_all_but_that():
+    """From 0.05 at 10 calls down to nothing at 1000, for which 0.0004 stands."""
+    exact = [Point(("branching", "branches chosen", n), js, 0.0, float(n), n) for n, js in ((10, 0.05), (1000, 0.0))]
+    assert rival_js(exact, lambda point: point.calls, 1000.0) == "0.000"
+    assert rival_js(exact, lambda point: point.calls, 100.0) == f"{(0.05 * 0.0004) ** 0.5:.3f}"
+    assert break_even(own(0.0, 2010.0, 10), exact) == f"{1010 / 990:.3g} µs"

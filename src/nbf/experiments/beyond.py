@@ -3,7 +3,8 @@ the simulator (docs/beyond.md).
 
 Every domain lends its episodes, its trained models and its way of scoring. The rivals of a filter that expands
 successors are Fearnhead and Clifford's particle filter, as they had it and choosing branches as ours does, and particle
-filters of 512.
+filters of 512. Larger ones of both kinds have jobs of their own, without a model: at equal time, where calls cost next
+to nothing, they are the rivals.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ ON_THE_PLANE = ("default", "faithful", "even draws alone", "consistent alone", "
 """Where there is nothing to expand and nothing that is carried; elsewhere there are no forecasts."""
 CHOSEN = "branches chosen"
 """Fearnhead and Clifford's filter where it chooses branches as the default filter does, instead of points."""
+LARGER, LARGER_CHOSEN = (2048, 8192), (512, 2048)
+"""Calls of particle filters, and of those that choose branches, for whom calls cost nothing."""
 GAMES, LONG = ("k=5", "k=6", "k=7"), "-long"
 GRIDS = (
     *(f"{size}-{dimension}D-{kind}" for kind in ("fixed", "random") for dimension in (2, 3) for size in (5, 8)),
@@ -81,9 +84,22 @@ def rows(config: str, model: BeliefModel) -> list[Contender]:
     if domain != "triangulation":
         found.append(Contender(BranchingFilter(most, choose=False), "branching", "", most, most))
         found.append(Contender(BranchingFilter(most), "branching", CHOSEN, most, most))
+    return found + _particle_filters(domain, (*fewer, most, 1024 if domain == "triangulation" else 512))
+
+
+def larger_rows(config: str) -> list[Contender]:
+    """The larger rivals of a configuration."""
+    domain = domain_of(config)
+    found = _particle_filters(domain, LARGER)
+    if domain != "triangulation":
+        found += [Contender(BranchingFilter(n), "branching", CHOSEN, n, n) for n in LARGER_CHOSEN]
+    return found
+
+
+def _particle_filters(domain: str, sizes: Sequence[int]) -> list[Contender]:
+    """On the plane with a kernel density."""
     smooth = domain == "triangulation"
-    name, sizes = ("pf-kde", (*fewer, most, 1024)) if smooth else ("pf", (*fewer, most, 512))
-    return found + [Contender(ParticleFilter(n), name, "", n, n, smooth=smooth) for n in sizes]
+    return [Contender(ParticleFilter(n), "pf-kde" if smooth else "pf", "", n, n, smooth=smooth) for n in sizes]
 
 
 def _truth(domain: str) -> dict[str, Any]:
@@ -101,6 +117,8 @@ class BeyondJob:
     episodes: int = 200
     steps: int | None = None
     """Gradient steps; None is what each domain takes."""
+    larger: bool = False
+    """Whether the filters are the larger rivals, which need no model, instead."""
 
     def __post_init__(self) -> None:
         if self.config not in CONFIGS:
@@ -113,15 +131,16 @@ class BeyondJob:
 
     @property
     def title(self) -> str:
-        return f"beyond {self.config} seed {self.seed}"
+        return f"beyond {self.config}{', larger filters,' if self.larger else ''} seed {self.seed}"
 
     @property
     def settings(self) -> dict[str, Any]:
         """Everything that the numbers depend on."""
         domain = domain_of(self.config)
+        larger = {"particles": list(LARGER), "chosen": list(LARGER_CHOSEN)}
+        filters = larger if self.larger else {"calls": list(CALLS[domain]), "variants": VARIANTS}
         return {
-            "config": self.config, "seed": self.seed, "episodes": self.episodes, "steps": self.steps,
-            "calls": list(CALLS[domain]), "variants": VARIANTS,
+            "config": self.config, "seed": self.seed, "episodes": self.episodes, "steps": self.steps, **filters,
             "trained": self._game().settings if domain == "goofspiel" else self._plane().settings
             if domain == "triangulation" else {"arm": MODELS_OF[domain], "environment": asdict(self._grid())},
         }  # fmt: skip
@@ -129,7 +148,7 @@ class BeyondJob:
     @property
     def key(self) -> str:
         """The name of this run in `runs.json`."""
-        return run_key(f"{self.config}/beyond/{self.seed}", self.settings)
+        return run_key(f"{self.config}/{'larger' if self.larger else 'beyond'}/{self.seed}", self.settings)
 
     def _game(self) -> goofspiel.GoofspielJob:
         cards, steps = int(self.config.removeprefix("k=")), self.steps or GAME_STEPS
@@ -155,6 +174,8 @@ class BeyondJob:
     def check(self, runs: Path) -> None:
         """Raise if the model that is there was trained with other settings."""
         domain = domain_of(self.config)
+        if self.larger and domain != "goofspiel":
+            return
         if domain == "gridworld":
             short = GridworldConfig.parse(self.config.removesuffix(LONG))
             gridworld.training_run(short, MODELS_OF[domain], self.seed, runs, steps=self.steps).check_same()
@@ -173,11 +194,14 @@ class BeyondJob:
         """Do what is not recorded yet; whether anything was to do."""
 
         def measure() -> list[Record]:
-            model = load_model(self.train(runs), MODELS)[0]
+            filters = larger_rows(self.config) if self.larger else self._rows(runs)
             score = {"gridworld": _gridworld, "goofspiel": _goofspiel, "triangulation": _triangulation}
-            return score[domain_of(self.config)](self, rows(self.config, model), runs, bar)
+            return score[domain_of(self.config)](self, filters, runs, bar)
 
         return measure_and_record(self, results, measure, command)
+
+    def _rows(self, runs: Path) -> list[Contender]:
+        return rows(self.config, load_model(self.train(runs), MODELS)[0])
 
 
 def _records(

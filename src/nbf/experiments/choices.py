@@ -91,7 +91,7 @@ class Gridworld:
 
 @dataclass(frozen=True, kw_only=True)
 class Beyond:
-    """The default filter beside the paper's, each of its parts left out, and its rivals at equal calls."""
+    """The default filter beside the paper's, each of its parts left out, and its rivals at equal calls and larger."""
 
     config: Annotated[tuple[str, ...], arg(help_behavior_hint="(default: all)")] = ()
     """Gridworld configurations, 8-2D-random-long (200 steps), k=5, k=6, k=7, triangulation."""
@@ -103,11 +103,16 @@ class Beyond:
         steps = None if amount.steps is None else at_least(1, steps=amount.steps)
         episodes = None if amount.episodes is None else at_least(2, episodes=amount.episodes)
 
-        def job(name: str, number: int) -> BeyondJob:
+        def job(name: str, number: int, larger: bool) -> BeyondJob:
             usual = 100 if name == "triangulation" else 200  # its truth is dear
-            return BeyondJob(name, seed(number), usual if episodes is None else episodes, steps)
+            return BeyondJob(name, seed(number), usual if episodes is None else episodes, steps, larger)
 
-        return [job(name, number) for name in self.config or CONFIGS for number in amount.seeds]
+        return [
+            job(name, number, larger)
+            for name in self.config or CONFIGS
+            for number in amount.seeds
+            for larger in (False, True)
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,11 +3,12 @@
     time(c) = time without that cost + calls · c
 
 The first part is measured here, of every particle filter and neural filter that other experiments have records of, and
-of the default filters of `nbf reproduce beyond`; their divergences are read from those records when a report is made.
-A model that is not among the trainings is timed with untrained parameters of the same sizes, which take the same time
-as long as no update has to be drawn again; where an untrained model draws nothing that is possible, as a flow does in
-Goofspiel, its redraws would be timed, and the measurement is refused. That calls and nothing else cost time is checked
-with a simulator that really is slow: it keeps the processor busy for c at every call, one call after another.
+of the default filters of `nbf reproduce beyond` and their rivals; their divergences are read from those records when a
+report is made. A model that is not among the trainings is timed with untrained parameters of the same sizes, which take
+the same time as long as no update has to be drawn again; where an untrained model draws nothing that is possible, as a
+flow does in Goofspiel, its redraws would be timed, and the measurement is refused. That calls and nothing else cost
+time is checked with a simulator that really is slow: it keeps the processor busy for c at every call, one call after
+another.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ FILTERS = ("nbf", "pf", "pf-kde")
 """Whose times are measured."""
 DEFAULT = "default"
 """The arm of the library's own filters, as `beyond` records it."""
+BEYOND = {("nbf", DEFAULT), ("branching", beyond.CHOSEN), ("pf", ""), ("pf-kde", "")}
+"""And whose of those that `beyond` records, with their arms."""
 SLOW = (100, 1000, 10_000)
 """Costs of a call, in µs, at which a really slow simulator is tried."""
 BRISK = 1000
@@ -208,7 +211,8 @@ def recorded(folder: Path, domain: Domain) -> dict[Row, int]:
     for source in (home, folder / "beyond"):
         for record in read_records(source) if records_path(source).exists() else ():
             told = (record.config, record.metric, record.step) == (domain.config, "js", ALL)
-            if told and record.filter in FILTERS and (source == home or record.arm == DEFAULT):
+            meant = record.filter in FILTERS if source == home else (record.filter, record.arm) in BEYOND
+            if told and meant:
                 rows[record.filter, record.arm, record.particles] = record.calls
     if not {"nbf", "pf"} <= {filter for filter, _, _ in rows}:
         raise InputError(
@@ -228,8 +232,11 @@ def measure(
     for arm in sorted(arms):
         kind = beyond.MODELS_OF[domain.experiment] if arm == DEFAULT else arm
         model, trained[arm] = domain.model(kind, runs)
-        found = beyond.rows(domain.config, model) if arm == DEFAULT else domain.contenders(arm, model)
-        made |= {(row.name, row.arm, row.particles): row.filter for row in found if row.arm in (arm, "")}
+        if arm == DEFAULT:
+            found = [*beyond.rows(domain.config, model), *beyond.larger_rows(domain.config)]
+        else:
+            found = domain.contenders(arm, model)
+        made |= {(row.name, row.arm, row.particles): row.filter for row in found if row.arm in (arm, beyond.CHOSEN, "")}
     unknown = sorted(set(rows) - set(made))
     if unknown:
         raise InputError(

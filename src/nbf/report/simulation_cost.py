@@ -1,9 +1,9 @@
 """What times and divergences are made into: from which cost of a simulator's call on a neural filter is the better use
 of time than any particle filter.
 
-Times are the records of `simulation-cost`, divergences those of the experiments beside it. A particle filter that has
-the neural filter's divergence needs n* particles, between two that were recorded (both logarithms interpolated). It
-takes more time than the neural filter from the cost c on at which
+Times are the records of `simulation-cost`, divergences those of the experiments beside it. A rival that has the
+neural filter's divergence needs n* particles, between two that were recorded (both logarithms interpolated). It takes
+more time than the neural filter from the cost c on at which
 
     time_NBF + calls_NBF · c = time_PF(n*) + calls_PF(n*) · c.
 """
@@ -22,10 +22,12 @@ from nbf.evaluation.records import ALL, Record, RecordError, read_records, recor
 from nbf.report.plots import FAINT, INK
 from nbf.report.tables import FILTERS, MISSING, Page, Row, label, layout, row_of, row_order
 
-RIVALS = ("pf", "pf-kde")
+RIVALS = {("pf", ""): "#0072B2", ("pf-kde", ""): "#56B4E9", ("branching", "branches chosen"): "#444444"}
+"""Filters and arms that neural filters are set against, with their colours."""
+LEAST = 4e-4
+"""Stands for a divergence of zero, which has no logarithm; a table has it as 0.000."""
 COSTS = (0.0, 100.0, 10_000.0)
 """Of a call, in µs: the columns of the figure, behind the one of calls."""
-COLOURS = {"pf": "#0072B2", "pf-kde": "#56B4E9"}
 NEURAL = ("#D55E00", "#E69F00", "#CC79A7", "#009E73", "#8C6D1F", "#6A51A3")
 """One for each arm."""
 
@@ -64,8 +66,8 @@ def page(folder: Path) -> Page:
     captions = {
         "simulation-cost": "From which cost of a simulator's call on a neural filter is closer to the truth than any "
         "particle filter that takes as much time.",
-        "equal-time": "Neural filters beside particle filters of as many calls, and of as much time where calls cost "
-        "nothing more.",
+        "equal-time": "Neural filters beside particle filters (PF) and those that choose branches (FC) of as many "
+        "calls, and of as much time where calls cost nothing more.",
         "simulation-cost-check": "Time of an update with a simulator that really is slow, and time without it plus "
         "calls times cost.",
         "simulation-cost.png": "Divergence against calls of the simulator, and against time of an update for three "
@@ -89,12 +91,17 @@ def points(records: Sequence[Record], results: Path) -> dict[str, list[Point]]:
     found: dict[str, list[Point]] = {}
     for config in sorted({config for config, _ in times}):
         own = results / experiment_of(config)
+        mine: dict[Row, Point] = {}
         for source in (own, results / "beyond"):
             for entry in summary(read_records(source)) if records_path(source).exists() else ():
-                time, told = times.get((config, row_of(entry))), source == own or entry.arm == "default"
+                row = row_of(entry)
+                time = times.get((config, row))
+                told = source == own or row[:2] == ("nbf", "default") or row[:2] in RIVALS
                 if (entry.config, entry.metric, entry.step) == (config, "js", ALL) and time is not None and told:
-                    point = Point(row_of(entry), entry.value, entry.se or 0.0, time.value, entry.calls)
-                    found.setdefault(config, []).append(point)
+                    # What both have is that of the experiment itself.
+                    mine.setdefault(row, Point(row, entry.value, entry.se or 0.0, time.value, entry.calls))
+        if mine:
+            found[config] = list(mine.values())
     if not found:
         raise RecordError(
             f"No filter has both a time and a divergence in {results}: record the experiments that are timed and then "
@@ -113,8 +120,8 @@ def break_even(own: Point, rivals: Sequence[Point]) -> str:
     ordered = sorted(rivals, key=lambda point: point.calls)
     calls = np.array([point.calls for point in ordered], float)
     spent = np.array([point.microseconds for point in ordered])
-    js = np.minimum.accumulate([max(point.js, np.finfo(float).tiny) for point in ordered])
-    level = max(own.js, np.finfo(float).tiny)
+    js = np.minimum.accumulate([max(point.js, LEAST) for point in ordered])
+    level = max(own.js, LEAST)
     sign = "≤ " if level < js[-1] else "≥ " if level > js[0] else ""
     # Ascending for `interp`, which keeps to the ends beyond them; among equal ones the fewest calls count.
     needed = float(np.exp(np.interp(np.log(level), np.log(js[::-1]), np.log(calls[::-1]))))
@@ -129,11 +136,11 @@ def break_even(own: Point, rivals: Sequence[Point]) -> str:
 def table(found: Mapping[str, Sequence[Point]]) -> str:
     """One line for each neural filter of each configuration."""
     heads = ["Configuration", "Filter", "JS", "µs without cost", "calls"]
-    lines = [[*heads, *(f"better than any {FILTERS[rival]} from" for rival in RIVALS)]]
+    lines = [[*heads, *(f"better than any {FILTERS[rival]} from" for rival, _ in RIVALS)]]
     for config, each in found.items():
         for point in each:
             if point.row[0] == "nbf":
-                rivals = [[other for other in each if other.row[0] == rival] for rival in RIVALS]
+                rivals = [[other for other in each if other.row[:2] == rival] for rival in RIVALS]
                 numbers = [f"{point.js:.3f} ± {point.se:.3f}", f"{point.microseconds:.0f}", f"{point.calls}"]
                 ends = [break_even(point, some) for some in rivals]
                 lines.append([name_of(config), label(*point.row), *numbers, *ends])
@@ -147,21 +154,24 @@ def rival_js(rivals: Sequence[Point], price: Callable[[Point], float], spent: fl
     ordered = sorted(rivals, key=price)
     prices, js = np.log([price(point) for point in ordered]), [point.js for point in ordered]
     sign = "≤ " if np.log(spent) > prices[-1] else "≥ " if np.log(spent) < prices[0] else ""
-    return f"{sign}{np.exp(np.interp(np.log(spent), prices, np.log(np.maximum(js, np.finfo(float).tiny)))):.3f}"
+    return f"{sign}{np.exp(np.interp(np.log(spent), prices, np.log(np.maximum(js, LEAST)))):.3f}"
 
 
 def equal_table(found: Mapping[str, Sequence[Point]]) -> str:
-    """The paper's filters and the default ones, beside what particle filters do for the same price."""
-    lines = [["Configuration", "Filter", "calls", "µs", "JS", "PF, equal calls", "PF, equal time"]]
+    """The paper's filters and the default ones, beside what particle filters do for the same price, and those that
+    choose branches (FC)."""
+    heads = ["Configuration", "Filter", "calls", "µs", "JS"]
+    lines = [[*heads, "PF, equal calls", "PF, equal time", "FC, equal calls", "FC, equal time"]]
     for config, each in found.items():
         kind = "pf-kde" if any(point.row[0] == "pf-kde" for point in each) else "pf"
-        rivals = [point for point in each if point.row[0] == kind]
+        kinds = [[point for point in each if point.row[0] == name] for name in (kind, "branching")]
         for point in each:
             if point.row[0] == "nbf" and point.row[1] in ("faithful", "default"):
-                calls = rival_js(rivals, lambda rival: rival.calls, float(point.calls))
-                time = rival_js(rivals, lambda rival: rival.microseconds, point.microseconds)
-                own = [f"{point.calls}", f"{point.microseconds:.0f}", f"{point.js:.3f}"]
-                lines.append([name_of(config), label(*point.row), *own, calls, time])
+                cells = [f"{point.calls}", f"{point.microseconds:.0f}", f"{point.js:.3f}"]
+                for rivals in kinds:
+                    cells.append(rival_js(rivals, lambda rival: rival.calls, float(point.calls)))
+                    cells.append(rival_js(rivals, lambda rival: rival.microseconds, point.microseconds))
+                lines.append([name_of(config), label(*point.row), *cells])
     return layout(lines)
 
 
@@ -187,7 +197,7 @@ def figure(found: Mapping[str, Sequence[Point]]) -> Figure:
     arms = sorted({point.row[1] for each in found.values() for point in each if point.row[0] == "nbf"})
     arms.sort(key=lambda arm: row_order(("nbf", arm, 0)))
     colours = {("nbf", arm): NEURAL[place % len(NEURAL)] for place, arm in enumerate(arms)}
-    colours |= {(rival, ""): COLOURS[rival] for rival in RIVALS}
+    colours |= RIVALS
     handles = {}
     for line, (config, each) in zip(axes, found.items(), strict=True):
         for axis, cost in zip(line, (None, *COSTS), strict=True):
