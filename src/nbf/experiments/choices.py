@@ -270,7 +270,7 @@ class SimulationCost:
     """Time of an update when calls of the simulator cost something, of the filters that other experiments recorded.
     Run it on an idle machine."""
 
-    config: tuple[str, ...] = ("8-3D-random", "triangulation", "k=6")
+    config: tuple[str, ...] = ("8-2D-random", "8-3D-random", "triangulation", "k=6")
     """Configurations, as records name them; their divergences must be recorded."""
 
     def jobs(self, amount: Amount) -> Sequence[Job]:

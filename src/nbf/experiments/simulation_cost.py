@@ -153,7 +153,7 @@ def _goofspiel(cards: int) -> Domain:
     return Domain("goofspiel", config.name, f"goofspiel --cards {cards}", model, contenders, steps)
 
 
-DOMAINS = ("8-3D-random", "triangulation", "k=6")
+DOMAINS = ("8-2D-random", "8-3D-random", "triangulation", "k=6")
 """Those of the documentation."""
 
 

@@ -26,6 +26,8 @@ RIVALS = {("pf", ""): "#0072B2", ("pf-kde", ""): "#56B4E9", ("branching", "branc
 """Filters and arms that neural filters are set against, with their colours."""
 LEAST = 4e-4
 """Stands for a divergence of zero, which has no logarithm; a table has it as 0.000."""
+LONG = "-long"
+"""The end of a configuration's name that has long episodes."""
 COSTS = (0.0, 100.0, 10_000.0)
 """Of a call, in µs: the columns of the figure, behind the one of calls."""
 NEURAL = ("#D55E00", "#E69F00", "#CC79A7", "#009E73", "#8C6D1F", "#6A51A3")
@@ -86,8 +88,10 @@ def page(folder: Path) -> Page:
 
 
 def points(records: Sequence[Record], results: Path) -> dict[str, list[Point]]:
-    """By configuration the filters that have both a time and a divergence."""
+    """By configuration the filters that have both a time and a divergence. An update of a long episode takes the time
+    of one of a short one."""
     times = {(entry.config, row_of(entry)): entry for entry in summary(records) if entry.metric == "us_per_update"}
+    times |= {(f"{config}{LONG}", row): entry for (config, row), entry in times.items()}
     found: dict[str, list[Point]] = {}
     for config in sorted({config for config, _ in times}):
         own = results / experiment_of(config)
