@@ -139,7 +139,7 @@ def recordings(tmp_path, monkeypatch):
     monkeypatch.setattr(simulation_cost, "domain_of", lambda config: SMALL)
     monkeypatch.setattr(simulation_cost.beyond, "rows", lambda config, model: contenders("default", model))
     chosen = Contender(BranchingFilter(4), "branching", "branches chosen", 4, 4)
-    monkeypatch.setattr(simulation_cost.beyond, "larger_rows", lambda config: [chosen])
+    monkeypatch.setattr(simulation_cost.beyond, "rival_rows", lambda config: [chosen])
     found = [js("nbf", "faithful", 4, 0.1), js("pf", "", 4, 0.2)]
     add(tmp_path / "gridworld", found, Run("a", 0, "a test", 0.0, {}))
     return tmp_path

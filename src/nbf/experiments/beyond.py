@@ -3,8 +3,8 @@ the simulator (docs/beyond.md).
 
 Every domain lends its episodes, its trained models and its way of scoring. The rivals of a filter that expands
 successors are Fearnhead and Clifford's particle filter, as they had it and choosing branches as ours does, and particle
-filters of 512. Larger ones of both kinds have jobs of their own, without a model: at equal time, where calls cost next
-to nothing, they are the rivals.
+filters of 512. Those of other sizes have jobs of their own, without a model: where calls cost next to nothing, larger
+ones are the rivals.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ ON_THE_PLANE = ("default", "faithful", "even draws alone", "consistent alone", "
 """Where there is nothing to expand and nothing that is carried; elsewhere there are no forecasts."""
 CHOSEN = "branches chosen"
 """Fearnhead and Clifford's filter where it chooses branches as the default filter does, instead of points."""
-LARGER, LARGER_CHOSEN = (2048, 8192), (512, 2048)
-"""Calls of particle filters, and of those that choose branches, for whom calls cost nothing."""
+MORE, MORE_CHOSEN = (2048, 8192), (32, 512, 2048)
+"""More sizes of particle filters, and of those that choose branches."""
 GAMES, LONG = ("k=5", "k=6", "k=7"), "-long"
 GRIDS = (
     *(f"{size}-{dimension}D-{kind}" for kind in ("fixed", "random") for dimension in (2, 3) for size in (5, 8)),
@@ -87,12 +87,12 @@ def rows(config: str, model: BeliefModel) -> list[Contender]:
     return found + _particle_filters(domain, (*fewer, most, 1024 if domain == "triangulation" else 512))
 
 
-def larger_rows(config: str) -> list[Contender]:
-    """The larger rivals of a configuration."""
+def rival_rows(config: str) -> list[Contender]:
+    """The rivals of a configuration in other sizes."""
     domain = domain_of(config)
-    found = _particle_filters(domain, LARGER)
+    found = _particle_filters(domain, MORE)
     if domain != "triangulation":
-        found += [Contender(BranchingFilter(n), "branching", CHOSEN, n, n) for n in LARGER_CHOSEN]
+        found += [Contender(BranchingFilter(n), "branching", CHOSEN, n, n) for n in MORE_CHOSEN]
     return found
 
 
@@ -117,8 +117,8 @@ class BeyondJob:
     episodes: int = 200
     steps: int | None = None
     """Gradient steps; None is what each domain takes."""
-    larger: bool = False
-    """Whether the filters are the larger rivals, which need no model, instead."""
+    rivals: bool = False
+    """Whether the filters are the rivals in other sizes, which need no model, instead."""
 
     def __post_init__(self) -> None:
         if self.config not in CONFIGS:
@@ -131,14 +131,14 @@ class BeyondJob:
 
     @property
     def title(self) -> str:
-        return f"beyond {self.config}{', larger filters,' if self.larger else ''} seed {self.seed}"
+        return f"beyond {self.config}{', rivals,' if self.rivals else ''} seed {self.seed}"
 
     @property
     def settings(self) -> dict[str, Any]:
         """Everything that the numbers depend on."""
         domain = domain_of(self.config)
-        larger = {"particles": list(LARGER), "chosen": list(LARGER_CHOSEN)}
-        filters = larger if self.larger else {"calls": list(CALLS[domain]), "variants": VARIANTS}
+        rivals = {"particles": list(MORE), "chosen": list(MORE_CHOSEN)}
+        filters = rivals if self.rivals else {"calls": list(CALLS[domain]), "variants": VARIANTS}
         return {
             "config": self.config, "seed": self.seed, "episodes": self.episodes, "steps": self.steps, **filters,
             "trained": self._game().settings if domain == "goofspiel" else self._plane().settings
@@ -148,7 +148,7 @@ class BeyondJob:
     @property
     def key(self) -> str:
         """The name of this run in `runs.json`."""
-        return run_key(f"{self.config}/{'larger' if self.larger else 'beyond'}/{self.seed}", self.settings)
+        return run_key(f"{self.config}/{'rivals' if self.rivals else 'beyond'}/{self.seed}", self.settings)
 
     def _game(self) -> goofspiel.GoofspielJob:
         cards, steps = int(self.config.removeprefix("k=")), self.steps or GAME_STEPS
@@ -174,7 +174,7 @@ class BeyondJob:
     def check(self, runs: Path) -> None:
         """Raise if the model that is there was trained with other settings."""
         domain = domain_of(self.config)
-        if self.larger and domain != "goofspiel":
+        if self.rivals and domain != "goofspiel":
             return
         if domain == "gridworld":
             short = GridworldConfig.parse(self.config.removesuffix(LONG))
@@ -194,7 +194,7 @@ class BeyondJob:
         """Do what is not recorded yet; whether anything was to do."""
 
         def measure() -> list[Record]:
-            filters = larger_rows(self.config) if self.larger else self._rows(runs)
+            filters = rival_rows(self.config) if self.rivals else self._rows(runs)
             score = {"gridworld": _gridworld, "goofspiel": _goofspiel, "triangulation": _triangulation}
             return score[domain_of(self.config)](self, filters, runs, bar)
 

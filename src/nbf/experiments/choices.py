@@ -91,7 +91,7 @@ class Gridworld:
 
 @dataclass(frozen=True, kw_only=True)
 class Beyond:
-    """The default filter beside the paper's, each of its parts left out, and its rivals at equal calls and larger."""
+    """The default filter beside the paper's, each of its parts left out, and rivals at equal calls and at others."""
 
     config: Annotated[tuple[str, ...], arg(help_behavior_hint="(default: all)")] = ()
     """Gridworld configurations, 8-2D-random-long (200 steps), k=5, k=6, k=7, triangulation."""
@@ -103,15 +103,15 @@ class Beyond:
         steps = None if amount.steps is None else at_least(1, steps=amount.steps)
         episodes = None if amount.episodes is None else at_least(2, episodes=amount.episodes)
 
-        def job(name: str, number: int, larger: bool) -> BeyondJob:
+        def job(name: str, number: int, rivals: bool) -> BeyondJob:
             usual = 100 if name == "triangulation" else 200  # its truth is dear
-            return BeyondJob(name, seed(number), usual if episodes is None else episodes, steps, larger)
+            return BeyondJob(name, seed(number), usual if episodes is None else episodes, steps, rivals)
 
         return [
-            job(name, number, larger)
+            job(name, number, rivals)
             for name in self.config or CONFIGS
             for number in amount.seeds
-            for larger in (False, True)
+            for rivals in (False, True)
         ]
 
 

@@ -233,7 +233,7 @@ def measure(
         kind = beyond.MODELS_OF[domain.experiment] if arm == DEFAULT else arm
         model, trained[arm] = domain.model(kind, runs)
         if arm == DEFAULT:
-            found = [*beyond.rows(domain.config, model), *beyond.larger_rows(domain.config)]
+            found = [*beyond.rows(domain.config, model), *beyond.rival_rows(domain.config)]
         else:
             found = domain.contenders(arm, model)
         made |= {(row.name, row.arm, row.particles): row.filter for row in found if row.arm in (arm, beyond.CHOSEN, "")}
