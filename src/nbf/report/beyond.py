@@ -21,6 +21,8 @@ from nbf.report.tables import Page, config_order, markdown_table
 HEADLINE = ("8-2D-random", "8-3D-random", "k=5", "k=6", "triangulation")
 SHOWN = {("nbf", "default"), ("nbf", "faithful"), ("branching", "branches chosen"), ("pf", ""), ("pf-kde", "")}
 """What the headline and the figure have room for: filters and their arms."""
+LARGER = (512, 1024)
+"""Particle filters that the targets are set by."""
 
 
 def domain_of(config: str) -> str:
@@ -54,5 +56,13 @@ def page(folder: Path) -> Page:
 
 
 def figure(records: Sequence[Record], panels: Sequence[str]) -> Figure:
-    """JS by step, one panel for each configuration."""
-    return divergence_figure([record for record in records if (record.filter, record.arm) in SHOWN], panels)
+    """JS by step, one panel for each configuration. Of the rivals those of as many calls, and one larger particle
+    filter; more lines would hide each other."""
+    calls = {(record.config, record.calls) for record in records if (record.filter, record.arm) == ("nbf", "default")}
+
+    def drawn(record: Record) -> bool:
+        alike = (record.config, record.calls) in calls
+        larger = record.filter in ("pf", "pf-kde") and record.particles in LARGER
+        return (record.filter, record.arm) in SHOWN and (alike or larger)
+
+    return divergence_figure([record for record in records if drawn(record)], panels)

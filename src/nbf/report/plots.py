@@ -10,6 +10,7 @@ Every figure is an object of its own; nothing here touches matplotlib's global s
 from __future__ import annotations
 
 import io
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,8 +50,11 @@ COLOURS = {
     ("nbf", "autoregressive"): "#E69F00",
     ("approx", "autoregressive"): "#7FB800",
     ("emp", ""): "#555555",
+    ("branching", "branches chosen"): "#444444",
 }
 SPARE = ("#CC79A7", "#56B4E9", "#8C6D1F", "#6A51A3", "#555555")
+ACROSS = 5
+"""Panels beside each other."""
 # The more particles, the heavier the line: dots, dashes, then unbroken.
 DASHES = ((0, (1, 1.4)), (0, (4, 1.2, 1, 1.2)), (0, (5, 1.5)), "solid")
 MARKERS = ("o", "s", "^", "D")
@@ -78,13 +82,20 @@ def divergence_figure(
     if not found:
         raise RecordError(f"No record has metric {metric!r} by step in {panels}: there is nothing to draw.")
     looks = _looks({row_of(entry) for entry in found})
-    wide = len(panels) > 2
-    figure = Figure(figsize=((0.8 if wide else 2.9) + 2.8 * len(panels), 3.5), layout="constrained")
-    axes = list(figure.subplots(1, len(panels), sharey=True, squeeze=False)[0])
+    wide, across = len(panels) > 2, min(len(panels), ACROSS)
+    down = math.ceil(len(panels) / across)
+    size = (0.8 if wide else 2.9) + 2.8 * across, 0.9 + 2.6 * down
+    figure = Figure(figsize=size, layout="constrained")
+    places = figure.subplots(down, across, sharey=True, squeeze=False)
+    axes = list(places.flat)[: len(panels)]
+    for unused in list(places.flat)[len(panels) :]:
+        unused.remove()
     for axis, config in zip(axes, panels, strict=True):
         axis.set_title(_plain(config), fontsize=10.5, color=INK)
         _draw_lines(axis, [entry for entry in found if entry.config == config], looks)
-    _frame_panels(axes, metric, logarithmic)
+    _frame_panels(axes, logarithmic)
+    for first in axes[::across]:
+        first.set_ylabel("JS divergence (nats)" if metric == "js" else metric, fontsize=9.5, color=INK)
     _line_key(figure, looks, wide)
     return figure
 
@@ -151,7 +162,7 @@ def _draw_lines(axis: Axes, entries: list[Summary], looks: Mapping[Row, dict[str
         axis.plot(steps, mean, label=label(*row), markevery=every, zorder=4 if row[0] == "nbf" else 3, **look)
 
 
-def _frame_panels(axes: Sequence[Axes], metric: str, logarithmic: bool) -> None:
+def _frame_panels(axes: Sequence[Axes], logarithmic: bool) -> None:
     for axis in axes:
         axis.spines[["top", "right"]].set_visible(False)
         axis.spines[["left", "bottom"]].set_color(FAINT)
@@ -162,7 +173,6 @@ def _frame_panels(axes: Sequence[Axes], metric: str, logarithmic: bool) -> None:
             axis.set_xlabel("step", fontsize=9.5, color=INK)
             axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
             axis.margins(x=0.02)
-    axes[0].set_ylabel("JS divergence (nats)" if metric == "js" else metric, fontsize=9.5, color=INK)
     if logarithmic:
         axes[0].set_yscale("log")
     else:

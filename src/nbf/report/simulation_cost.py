@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from nbf.evaluation.records import ALL, Record, RecordError, read_records, records_path, summary
 from nbf.report.plots import FAINT, INK
@@ -30,7 +31,7 @@ LONG = "-long"
 """The end of a configuration's name that has long episodes."""
 COSTS = (0.0, 100.0, 10_000.0)
 """Of a call, in µs: the columns of the figure, behind the one of calls."""
-NEURAL = ("#D55E00", "#E69F00", "#CC79A7", "#009E73", "#8C6D1F", "#6A51A3")
+NEURAL = ("#D55E00", "#E69F00", "#CC79A7", "#009E73", "#8C6D1F", "#6A51A3", "#B2182B")
 """One for each arm."""
 
 
@@ -211,6 +212,10 @@ def figure(found: Mapping[str, Sequence[Point]]) -> Figure:
                     times, values = [p.calls if cost is None else p.time(cost) for p in mine], [p.js for p in mine]
                     (handles[label(*family)],) = axis.plot(times, values, "o-", color=colour, markersize=3.5)
             axis.set(xscale="log")
+            if cost == 0.0:  # hardly more than one power of ten
+                axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+                axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+                axis.xaxis.set_minor_formatter(NullFormatter())
             axis.grid(color="#e4e4e4", linewidth=0.7)
             axis.spines[["top", "right"]].set_visible(False)
             axis.tick_params(labelsize=8, color=FAINT)
