@@ -69,6 +69,7 @@ def test_with_calls_for_all_branches_it_is_exact_on_a_grid(choose, key):
         np.testing.assert_allclose(np.sum(info.log_evidence[:steps]), np.log(evidence), **FLOAT)
 
 
+@pytest.mark.slow
 @both_ways
 def test_with_calls_for_all_branches_it_is_exact_in_rooms(choose, key):
     """Where the policy changes, and calls are left over."""

@@ -58,6 +58,7 @@ def posteriors(episode: Episode, error: float = 0.1) -> np.ndarray:
 # --- what is computed ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_exact_filter_of_the_demo_is_bayes_rule_on_the_episode_that_is_drawn(found: Demo):
     np.testing.assert_allclose(found.episode.beliefs["Exact"], posteriors(found.episode), **FLOAT)
 

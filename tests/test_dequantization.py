@@ -77,6 +77,7 @@ def tables(name, samples):
     return np.asarray(estimates(decoder_of(name), jax.random.split(jax.random.key(9), ROWS), samples), np.float64)
 
 
+@pytest.mark.slow
 @each_kind
 def test_estimates_rise_with_samples_from_the_bound_to_the_log_probability(name):
     """In the mean: the bound, which is the estimate of one sample, then of 16, then quadrature."""

@@ -59,6 +59,7 @@ def episode():
     return jax.jit(lambda key: rollout(key, ENVIRONMENT, POLICY, 8)[1])(jax.random.key(11))
 
 
+@pytest.mark.slow
 def test_without_gradient_steps_it_is_the_recurrent_filter_bit_for_bit(key):
     """Longer than the history that it keeps, and with a missing observation."""
     one, other = tuned(0), RecurrentFilter(model())

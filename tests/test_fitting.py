@@ -273,6 +273,7 @@ def test_a_loss_that_does_not_fall_stops_the_run(capsys):
     assert "calibration: belief 200 of 200" in said
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_and_resumed_stops_early_at_the_same_step(tmp_path):
     whole, path = fitted(), tmp_path / "run.safetensors"
     assert 60 < whole.steps < RESTLESS.steps

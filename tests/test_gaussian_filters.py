@@ -245,6 +245,7 @@ def episodes():
 ABSURD = np.array([-1e3, 1e3, 1e6, 1e18, 1e30, np.inf, np.nan, 0.0], np.float32)
 
 
+@pytest.mark.slow
 @parametrize(NONLINEAR | ENSEMBLE)
 def test_episodes_stay_finite_and_absurd_readings_are_survived(filter, key):
     environments, policies, readings = episodes()

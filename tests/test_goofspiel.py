@@ -213,6 +213,7 @@ def test_an_environment_of_the_family_keeps_the_contract(game, key):
     nbf.testing.check_environment(*family.sample(key)).raise_if_failed()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("time", [1, 3], ids=["a round", "over"])
 def test_the_two_exact_filters_agree_whatever_is_seen(time, key):
     """Also on an observation that cannot be, on none at all, and once the game is over."""

@@ -168,6 +168,7 @@ def test_the_start_is_uniform_on_the_free_cells(name, key):
     assert_frequencies(np.bincount(starts, minlength=environment.space.size), uniform, detects=0.04)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", [RandomGridworlds(8, 2, 2, 3, 1.0), FAMILIES["5-3D warm"]], ids=["2-D", "3-D"])
 def test_a_thousand_grids_by_one_vmap(family, key):
     """Different grids and goals; nobody enters a wall or leaves the grid; moves are of one step at most."""

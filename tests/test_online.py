@@ -51,7 +51,9 @@ def same_bits(one, other):
         assert np.asarray(left).tobytes() == np.asarray(right).tobytes(), path
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(
+    "name", [name if "neural" in name else pytest.param(name, marks=pytest.mark.slow) for name in SETTINGS]
+)
 def test_a_saved_state_goes_on_bit_for_bit(name, key, tmp_path):
     """Ten steps at once, and four, a file, and six by a filter that is built anew."""
     build, *world = SETTINGS[name]

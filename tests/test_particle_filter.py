@@ -217,6 +217,7 @@ def test_a_redraw_resamples_the_carried_set(max_attempts, key):
     )
 
 
+@pytest.mark.slow
 def test_vmap_of_filters_that_need_different_attempts(key):
     """One lane at a time gives what all lanes together give."""
     world = trap_door(0.2)

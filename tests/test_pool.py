@@ -49,6 +49,7 @@ def test_a_draw_is_a_stretch_of_one_belief_with_its_own_space(key):
         assert np.abs(found - 1 / count).max() < monte_carlo(np.sqrt(1 / count * (1 - 1 / count)), 600)
 
 
+@pytest.mark.slow
 def test_a_pool_has_every_depth_of_every_episode_and_the_law_of_its_source(key):
     pool = pooled()
     assert pool.states.shape == (EPISODES * (HORIZON + 1), SAMPLES, 2)
