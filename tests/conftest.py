@@ -30,6 +30,21 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(HEADER)
 
 
+EVERY = 3
+"""Of a test with the mark `sampled` one in so many cases runs by default."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    cases: dict[str, int] = {}
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            name = item.nodeid.partition("[")[0]
+            if cases.setdefault(name, 0) % EVERY:
+                item.add_marker(pytest.mark.slow)
+            cases[name] += 1
+
+
 MOST_MAPS = 30_000
 """Memory maps of a process at which compiled programs are let go: each takes some, and Linux allows 65 530."""
 

@@ -112,6 +112,7 @@ def normalized(log_weights):
     return log_weights - scipy.special.logsumexp(log_weights)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("values", WALKS)
 @pytest.mark.parametrize(("build", "limit"), [(WHOLE, LIMIT), (PARTS, np.inf)], ids=["whole states", "hidden parts"])
 def test_a_particle_filter_of_a_gymnax_environment_is_the_one_by_hand(values, build, limit, key):

@@ -189,6 +189,7 @@ def test_the_objective_is_the_log_probability_of_each_belief_in_its_own_space(ke
     assert values[1, 0] == -np.inf
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["everything", "permutations", "context", "one choice"])
 @pytest.mark.parametrize("size", [1.0, 1000.0])
 def test_gradients_are_finite_for_legal_and_illegal_states_and_for_large_embeddings(name, size, key):

@@ -200,6 +200,7 @@ def test_a_perfect_model_passes():
 NLL = {"perfect": (1.0, 0.0), "overconfident": (0.5, 0.0), "underconfident": (2.0, 0.0), "biased": (1.0, 0.5)}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", NLL)
 def test_held_out_likelihood_is_the_cross_entropy(name):
     """-E log N(x; μ + shift, s²σ²) in closed form; (z + a)² of a standard normal z has variance 2 + 4a²."""

@@ -65,6 +65,7 @@ def odd(**changes):
     return Odd(**{name: jnp.asarray(value) for name, value in (usual | changes).items()})
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [

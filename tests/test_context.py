@@ -179,6 +179,7 @@ def obedient():
     return NeuralBayesianFilter(eqx.tree_at(last, model, ((weights,), (jnp.zeros(9),))), 8, carry=False)
 
 
+@pytest.mark.slow
 def test_a_filter_samples_in_the_context_in_which_its_embedding_was_made(key):
     """The belief before the step lies at the old context's cell, the particles one move away from it, and the
     belief after the step at the new context's."""

@@ -99,6 +99,7 @@ def counts(space, states, weights=None) -> np.ndarray:
     return np.append(np.bincount(cells, weights, minlength=int(np.prod(shape))), 0)
 
 
+@pytest.mark.sampled
 @each_decoder
 def test_it_is_a_distribution_that_it_draws_from(name, key):
     """Draws are legal, probabilities sum to one, and draws have the probabilities that they are said to have."""
@@ -147,6 +148,7 @@ def drawn(name):
     return tuple(np.asarray(part, np.int64 if part.dtype == jnp.int32 else np.float64) for part in found)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [*EVEN, "enumerated"])
 def test_weighted_draws_stand_for_the_distribution(name):
     """The mean weight of every state, or of every cell, is its probability."""
@@ -185,6 +187,7 @@ def test_all_sequences_are_drawn_where_there_is_room_for_them():
         np.testing.assert_allclose(counts(space, some, own)[:-1], np.exp(log_probs), **FLOAT)
 
 
+@pytest.mark.sampled
 @each_decoder
 def test_its_gradients_are_finite_at_extreme_inputs(name, key):
     """Of the objective, for embeddings of 1e3 and for states at the ends of the space and beyond."""

@@ -46,6 +46,7 @@ def cells(states, shape):
     return np.ravel_multi_index(tuple(np.asarray(states).T), shape)
 
 
+@pytest.mark.sampled
 @each_model
 @each_shape
 def test_probabilities_sum_to_one_over_the_cells(name, shape, key):

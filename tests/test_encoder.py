@@ -62,6 +62,7 @@ def weighted_set(request, key):
 # What they must not depend on
 
 
+@pytest.mark.sampled
 def test_order_does_not_matter(form, weighted_set, key):
     states, log_weights = weighted_set
     order = jax.random.permutation(key, len(log_weights))
@@ -119,6 +120,7 @@ def test_it_does_depend_on_states_and_weights(form):
 # Extremes
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("n", SIZES)
 def test_a_set_without_any_weight_is_finite_whatever_stands_in_it(form, n):
     nothing = jnp.full(n, -jnp.inf)
@@ -139,6 +141,7 @@ def gradient(inputs, states, space):
     return eqx.filter_grad(lambda inputs: jnp.sum(embed(inputs[0], states, inputs[1], space) ** 2))(inputs)
 
 
+@pytest.mark.sampled
 def test_gradients_are_finite_with_padding_and_extreme_weights(form):
     """Of the parameters and of the weights, with entries of weight zero and of weight e^1000 beside them."""
     states = jnp.asarray([[0, 0], [2, 3], [1, 1], [2, 2]])

@@ -90,6 +90,7 @@ def test_a_model_belief_as_a_table(name, key):
     np.testing.assert_allclose(np.sum(table), 1.0, rtol=0, atol=1e-3)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("count", "batch"), [(7, 7), (7, 1), (7, 3), (7, 4), (7, 100), (1, 5), (6, 3)])
 def test_results_do_not_depend_on_the_batch(count, batch, key):
     """And a single compilation serves all batches, the last one included."""

@@ -59,6 +59,7 @@ def one_of_each(filter, key, environment, observations):
     return jax.vmap(lambda y: filter.update(key, start, y, environment, None))(observations)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_readings_that_are_no_numbers_are_survived_where_nothing_can_raise(name, key):
     """Inside jit: no particle explains them, so the belief is the prediction."""
@@ -106,6 +107,7 @@ def through_divergence(filter, key, environment, observations):
     return jax.lax.scan(step, filter.init(key, environment), inputs)[1]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("observation", [0.1, None])
 @pytest.mark.parametrize("into", [np.nan, np.inf])
 @pytest.mark.parametrize("name", CONTINUOUS)
@@ -162,6 +164,7 @@ SPAN = np.stack([np.linspace(-690.0, 0.0, 4), np.full(4, -690.0)], axis=1)
 """Symbol 0: likelihoods from 1e-300 to 1. Symbol 1: 1e-300 for all."""
 
 
+@pytest.mark.sampled
 @each_room
 def test_weights_from_1e_minus_300_to_1(name, key):
     """Their logs are the truth's, and all of them at 1e-300 are no reason to give up."""

@@ -48,6 +48,7 @@ def inverse(flow, points, embeddings):
     return flow.inverse(points, flow.condition(embeddings))
 
 
+@pytest.mark.sampled
 @each_transform
 @each_dimension
 def test_there_and_back(name, dimension, key):
@@ -66,6 +67,7 @@ def jacobians(flow, points, embeddings):
     return jax.vmap(one, in_axes=(1, 1))(points, embeddings)
 
 
+@pytest.mark.sampled
 @each_transform
 @each_dimension
 def test_log_determinant_is_that_of_the_jacobian(name, dimension, key):

@@ -106,6 +106,7 @@ def runs(filter, key, readings, environments, policy):
     return jax.vmap(one)(readings, environments)
 
 
+@pytest.mark.sampled
 @parametrize(FILTERS)
 def test_every_filter_is_exact_on_linear_systems(filter, key):
     """Compiled, scanned, and as one batch of different systems."""
@@ -126,6 +127,7 @@ def test_every_filter_is_exact_on_linear_systems(filter, key):
         np.testing.assert_allclose(np.cumsum(infos.log_evidence[number]), log_evidences, **FLOAT)
 
 
+@pytest.mark.sampled
 @parametrize(FILTERS)
 def test_where_an_observation_is_missing_the_step_predicts(filter, key):
     environment, readings = environments_of()[0], stacked()[1]

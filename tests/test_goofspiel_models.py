@@ -60,6 +60,7 @@ def both():
     return estimated, looked_at(flow(lattice, quadrature=24), lattice, states, key)
 
 
+@pytest.mark.slow
 def test_sequences_are_cells_of_a_lattice():
     """With the same parameters it draws the same, and its probabilities agree within the estimate's error."""
     (estimates, drawn), (exact, cells) = both()

@@ -75,6 +75,7 @@ def legal_states(environment: Gridworld):
     return environment.states()[np.flatnonzero(environment.free)]
 
 
+@pytest.mark.sampled
 @each_name
 def test_successors_are_those_of_the_paper(name):
     environment, policy = instance(name)
@@ -107,6 +108,7 @@ def test_offsets_agree_with_successors(name):
     np.testing.assert_allclose(table, table_by_hand(environment, policy), **FLOAT)
 
 
+@pytest.mark.sampled
 @each_name
 def test_transitions_are_drawn_with_the_probabilities_of_successors(name, key):
     environment, policy = instance(name)
@@ -270,6 +272,7 @@ def test_environment_and_policy_are_arguments_not_constants(key):
     assert traces == 1
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["5-2D-fixed", "8-2D-random", "5-3D-random", "8-3D-fixed"])
 def test_the_papers_configurations(name, key):
     assert name in GRIDWORLD_NAMES

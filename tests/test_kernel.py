@@ -199,6 +199,7 @@ def test_a_checkpoint_keeps_it(name, tmp_path):
     assert eqx.tree_equal(loaded, built(name))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("config", "message"),
     [

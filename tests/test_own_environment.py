@@ -155,6 +155,7 @@ def mixed(T, policy):  # noqa: N803
     return np.einsum("xa,axy->xy", np.broadcast_to(chances, (STATES, ACTIONS)), T)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("pairs", [False, True], ids=["H[x', y]", "H[x, x', y]"])
 @pytest.mark.parametrize("name", POLICIES)
 def test_the_exact_filter_is_the_forward_algorithm(name, pairs, key):

@@ -67,6 +67,7 @@ def test_a_pool_has_every_depth_of_every_episode_and_the_law_of_its_source(key):
     assert abs(ours.mean() - theirs.mean()) < monte_carlo(error, 1)
 
 
+@pytest.mark.slow
 def test_the_same_key_makes_the_same_pool_whatever_the_batch_and_progress_counts_episodes():
     done = []
     other = SOURCE.pool(jax.random.key(1), episodes=40, samples=SAMPLES, batch=17, advance=done.append)
