@@ -112,6 +112,7 @@ def test_samples_have_the_density_it_says(transform, base):
     assert_frequencies(seen[:-1], mass / mass.sum(), detects=0.05)
 
 
+@pytest.mark.slow
 @one_of_each
 def test_the_objective_is_the_log_density_of_each_belief(transform, base, key):
     decoder = decoder_of(transform, base)

@@ -111,6 +111,7 @@ def test_the_objective_is_the_bound_of_every_belief(key):
     np.testing.assert_array_less(np.abs(values[:, 1].mean(axis=0) - single.mean(axis=0)), slack)
 
 
+@pytest.mark.slow
 @each_kind
 def test_bounds_have_finite_gradients_at_extremes(name):
     """At the corners of the box, with noise at the ends of its range, for embeddings of any size."""

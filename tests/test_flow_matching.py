@@ -100,6 +100,7 @@ def test_an_affine_velocity_gives_its_gaussian(config, key):
     np.testing.assert_allclose(found, wanted, rtol=0, atol=monte_carlo(np.sqrt(2.0), n))
 
 
+@pytest.mark.slow
 @each_solver
 def test_the_density_is_that_of_the_flow_map_by_autodiff(config, key):
     """Of a map found another way: classical Runge-Kutta from state to base."""
@@ -191,6 +192,7 @@ def test_a_velocity_of_zero_misses_by_the_distance_to_the_noise(coupling, key):
         assert values.mean() > wanted.mean() + slack.max()
 
 
+@pytest.mark.slow
 @each_coupling
 def test_a_belief_is_trained_on_its_own_samples_alone(coupling, key):
     decoder = decoder_of(replace(FIXED, coupling=coupling))

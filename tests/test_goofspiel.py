@@ -174,6 +174,7 @@ def test_legal_states_are_those_that_explain_the_outcomes():
                         assert set(np.flatnonzero(mask[i])) == following[tuple(state[:i])]
 
 
+@pytest.mark.slow
 def test_the_opponent_sees_what_the_game_shows():
     """The features of the environment are the second player's in the game, from the true hand."""
     environments, _, _, states = small_episodes()

@@ -20,6 +20,7 @@ from nbf.environments.goofspiel_game import DRAW, LOSS, NONE, OVER, WIN, GameSta
 from nbf.filters.prefixes import PrefixFilter
 
 
+@pytest.mark.slow
 def test_random_games_keep_the_rules(key):
     """Of 10^5 games: cards are conserved, bids legal, outcomes those of the bids; the deal and the bids are uniform."""
     game, n = GoofspielGame(5), 100_000

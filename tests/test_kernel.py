@@ -75,6 +75,7 @@ def test_points_that_explain_each_other_are_no_further_landmarks():
     assert len(pick_landmarks(np.arange(6.0)[:, None], 100)[0]) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["lattice", "box"])
 def test_the_model_keeps_the_contract(name):
     model = built(name)

@@ -171,6 +171,7 @@ def mean_objective(decoder, conditions, states, spaces):
     return jnp.mean(decoder.objective(jax.random.key(0), conditions, states, spaces))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [1, 3])
 def test_everything_is_finite_at_extremes(d, key):
     """Embeddings of a thousand, of either sign, and states far outside the box."""
