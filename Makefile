@@ -18,12 +18,12 @@ help: ## list the targets
 setup: $(STAMP) ## create .venv with the package and all it needs, once
 
 # Stamped, so that it is done again only when what is to be installed has changed.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml paper/pyproject.toml constraints.txt
 	@$(or $(PYTHON),false) -c "$(NEW_ENOUGH)" || { \
 		echo "nbf needs Python 3.11 or newer; found $(or $(PYTHON),none). Install one, or name it: make setup PYTHON=..." >&2; exit 1; }
 	@echo "Installing into .venv (once; it may take a few minutes)"
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]' -e ./paper
 	@touch $@
 
 demo: $(STAMP) ## filter in Gridworld with the shipped model, live in the terminal
@@ -49,11 +49,11 @@ bench-peers: $(STAMP) ## how fast other packages' particle filters step, beside 
 	@$(BIN)/python -m benchmarks.peers
 
 docs: $(STAMP) ## redraw the figures and tables of the docs from the committed records
-	@$(BIN)/nbf report
+	@$(BIN)/nbf-paper report
 
 tutorial: $(STAMP) ## run the tutorial, and write its outputs and figure into the docs (a few minutes)
 	@$(BIN)/python docs/run_tutorial.py
 
 clean: ## remove caches and build products (.venv stays)
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis
-	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src paper tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

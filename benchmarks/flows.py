@@ -27,9 +27,10 @@ from rich.table import Table
 
 from benchmarks.updates import compare
 from nbf import prng
-from nbf.evaluation.records import package_versions, write_atomically
+from nbf.files.atomic import write_atomically
 from nbf.models.flow import CouplingFlow, CouplingFlowConfig
 from nbf.spaces import Box
+from nbf_paper.records import package_versions
 
 DIMENSION, CONDITION = 2, 32
 LAYERS, WIDTH, DEPTH = 5, 32, 5

@@ -26,9 +26,10 @@ from rich.table import Table
 import nbf
 from benchmarks.updates import CONFIG, compare
 from nbf import prng
-from nbf.config import GridworldConfig
-from nbf.evaluation.records import package_versions, write_atomically
-from nbf.experiments.gridworld import family_of
+from nbf.files.atomic import write_atomically
+from nbf_paper.config import GridworldConfig
+from nbf_paper.experiments.gridworld import family_of
+from nbf_paper.records import package_versions
 
 KEYS, STEPS, ROUNDS = 64, 20, 100
 TARGET = 1.5

@@ -21,10 +21,11 @@ from rich.table import Table
 import nbf
 from benchmarks.updates import compare
 from nbf import prng
-from nbf.config import TriangulationConfig
-from nbf.evaluation.records import package_versions, write_atomically
-from nbf.experiments.triangulation import TriangulationJob
+from nbf.files.atomic import write_atomically
 from nbf.filters.point_mass import PointMassFilter
+from nbf_paper.config import TriangulationConfig
+from nbf_paper.experiments.triangulation import TriangulationJob
+from nbf_paper.records import package_versions
 
 BATCH = 10
 """Episodes at once, as in the evaluation."""

@@ -26,10 +26,11 @@ from rich.table import Table
 
 import nbf
 from nbf import prng
-from nbf.config import GridworldConfig
-from nbf.evaluation.records import package_versions, write_atomically
-from nbf.experiments.gridworld import arm_of, family_of
+from nbf.files.atomic import write_atomically
 from nbf.training.fit import CHUNK, optimizer_of, training_chunk
+from nbf_paper.config import GridworldConfig
+from nbf_paper.experiments.gridworld import arm_of, family_of
+from nbf_paper.records import package_versions
 
 CONFIG = "8-2D-random"
 BATCH = 1024

@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.peers.installed import CACHE, PINS, ROOT, interpreter
 from benchmarks.peers.scenario import BAD, OBSERVATIONS, PARTICLES, SEEDS, START, STEP, WIDTH, exact
-from nbf.evaluation.records import write_atomically
+from nbf.files.atomic import write_atomically
 
 RECORD = ROOT / "results" / "zero-likelihood" / "observed.json"
 PAGE = ROOT / "docs" / "zero-likelihood.md"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nbf.evaluation.records import write_atomically
+from nbf.files.atomic import write_atomically
 
 PAGE = Path(__file__).resolve().with_name("your-own-environment.md")
 FIGURE = PAGE.parent / "figures" / "corridor.png"

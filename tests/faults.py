@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 from constructors import CONFIGS, FILTERS, MODELS, small_grid
 
-from nbf.contracts import InputError
 from nbf.environments.gridworld import Gridworld
-from nbf.evaluation.records import Record, RecordError, Run, add, completed, read_records
+from nbf.errors import InputError
+from nbf.files import checkpoint
 from nbf.filters.approximate import ApproxBeliefs
 from nbf.filters.exact import ExactFilter
-from nbf.filters.neural import NeuralBayesianFilter
+from nbf.filters.neural.filter import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.models.tabular import TabularModel
 from nbf.spaces import Lattice
-from nbf.training import checkpoint
+from nbf_paper.records import Record, RecordError, Run, add, completed, read_records
 
 NEVER = 0
 """The symbol of `deaf_grid` that no move explains."""

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from constructors import DECODERS, EMBEDDING, with_random_parameters
 
+from nbf.files.shipped import save_model
 from nbf.models.belief_model import ModelConfig, space_config
 from nbf.models.set_encoder import MeanConfig
-from nbf.shipped import save_model
 from nbf.spaces import Box, Lattice
 
 FOLDER = Path(__file__).parent / "data" / "frozen"

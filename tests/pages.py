@@ -6,9 +6,9 @@ import struct
 import zlib
 from pathlib import Path
 
-from nbf.evaluation.records import ALL, Record, Run, add
-from nbf.report.html import Report
-from nbf.report.pages import present
+from nbf_paper.records import ALL, Record, Run, add
+from nbf_paper.report.html import Report
+from nbf_paper.report.pages import present
 
 FILTERS = (("nbf", "faithful", 16), ("nbf", "faithful", 32), ("pf", "", 512))
 VERSIONS = {"python": "3.11.9", "jax": "0.9.0"}
@@ -33,7 +33,7 @@ def record_some(results: Path, experiment: str, config: str, arm: str = "", comm
         for step in (ALL, 0, 1)
         for metric in ("js", "js_pf1024")
     ]
-    command = command or f"nbf reproduce {experiment}"
+    command = command or f"nbf-paper reproduce {experiment}"
     add(results / experiment, records, Run(f"{config}/{arm}", 0, command, 30.0, {}, VERSIONS))
 
 

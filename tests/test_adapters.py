@@ -21,7 +21,7 @@ from tolerances import EXACT, FLOAT, SEED, monte_carlo
 import nbf
 from nbf.adapters.gymnax import from_gymnax
 from nbf.adapters.openspiel import information_state_posterior, uniform
-from nbf.contracts import InputError
+from nbf.errors import InputError
 
 PARTICLES = 12
 BY_HAND = nbf.ParticleFilter(PARTICLES, threshold=0.0, max_attempts=1)

@@ -15,7 +15,7 @@ from tolerances import FLOAT, SEED, monte_carlo
 
 import nbf
 from nbf.adapters.pomdp_py import from_pomdp_py, to_pomdp_py
-from nbf.contracts import InputError
+from nbf.errors import InputError
 
 STATES, ACTIONS, SYMBOLS = "xyz", "ab", "01"
 

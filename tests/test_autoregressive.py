@@ -14,7 +14,7 @@ from agreement import assert_frequencies
 from constructors import EMBEDDING, with_random_parameters
 from tolerances import FLOAT
 
-from nbf.contracts import InputError
+from nbf.errors import InputError
 from nbf.models.autoregressive import FEW, AutoregressiveConfig, inverse_cdf
 from nbf.models.belief_model import LatticeConfig, ModelConfig, TokensConfig
 from nbf.spaces import Box, Lattice, Tokens

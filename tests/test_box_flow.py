@@ -15,7 +15,7 @@ from constructors import EMBEDDING, with_random_parameters
 from scipy import stats
 from tolerances import FLOAT, monte_carlo
 
-from nbf.contracts import InputError
+from nbf.errors import InputError
 from nbf.models.belief_model import BoxConfig, ModelConfig
 from nbf.models.flow import CouplingFlowConfig
 from nbf.spaces import Box, Lattice, Tokens

@@ -11,9 +11,9 @@ from constructors import all_walks, small_grid
 from tolerances import FLOAT, monte_carlo
 from worlds import hidden_markov, posterior, three_rooms, trap_door
 
-from nbf.contracts import InputError
 from nbf.environments.gridworld import GoalPolicy
 from nbf.environments.linear_gaussian import LinearGaussian
+from nbf.errors import InputError
 from nbf.filters.branching import BranchingFilter
 from nbf.filters.run import run
 

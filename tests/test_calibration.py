@@ -17,13 +17,14 @@ from tolerances import EXACT, FLOAT, SEED, monte_carlo
 
 from nbf import prng
 from nbf.beliefs.categorical import CategoricalBelief
-from nbf.contracts import BeliefModel, BeliefSource, InputError
+from nbf.contracts import BeliefModel, BeliefSource
 from nbf.environments.gridworld import Gridworld
+from nbf.errors import InputError
 from nbf.evaluation.calibration import BINS, calibrate, energy_distance, ranks, share_covariance
-from nbf.evaluation.records import RecordError
 from nbf.models.tabular import TabularModel
-from nbf.report.diagnostics import MOST, calibration_figure
+from nbf.plot.diagnostics import MOST, calibration_figure
 from nbf.spaces import Box, Lattice
+from nbf_paper.records import RecordError
 
 SIGMA = np.array([0.5, 1.5], np.float32)
 SIZES = {"beliefs": 320, "embed": 1, "held_out": 32, "draws": 63}

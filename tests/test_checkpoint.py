@@ -18,9 +18,9 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import nbf.models.belief_model
-from nbf.contracts import InputError
-from nbf.shipped import SHIPPED, load_model, save_model, shipped_model
-from nbf.training import checkpoint
+from nbf.errors import InputError
+from nbf.files import checkpoint
+from nbf.files.shipped import SHIPPED, load_model, save_model, shipped_model
 
 KNOWN = nbf.models.belief_model.MODELS
 SHAPE = (2, 3)

@@ -11,10 +11,10 @@ from extras import extra
 from test_linear_gaussian import kalman
 from tolerances import FLOAT
 
-from nbf.contracts import InputError
-from nbf.evaluation.records import ALL, read_records
-from nbf.experiments.classical import ClassicalJob, EvaluationConfig, SystemConfig, evaluate, tracks
-from nbf.report import classical as report
+from nbf.errors import InputError
+from nbf_paper.experiments.classical import ClassicalJob, EvaluationConfig, SystemConfig, evaluate, tracks
+from nbf_paper.records import ALL, read_records
+from nbf_paper.report import classical as report
 
 extra("cuthbertlib", "classical")
 

@@ -17,14 +17,14 @@ from constructors import DECODERS
 from safetensors.numpy import save_file
 from tolerances import FLOAT
 
-from nbf.cli import COMMANDS, main
-from nbf.evaluation.records import ALL, Record, read_records, read_runs, write_records
-from nbf.experiments.choices import EXPERIMENTS
+from nbf.cli.main import COMMANDS, main
 from nbf.training import fit
 from nbf.training.progress import Progress
+from nbf_paper.experiments.choices import EXPERIMENTS
+from nbf_paper.records import ALL, Record, read_records, read_runs, write_records
 
 CONFIG, ARM = "5-2D-random", "enumerated"
-SHIPPED = Path(__file__).parent.parent / "src" / "nbf" / "shipped" / "8-2D-random.safetensors"
+SHIPPED = Path(__file__).parent.parent / "src" / "nbf" / "files" / "8-2D-random.safetensors"
 FROZEN = Path(__file__).parent / "data" / "frozen"
 TRAIN = ("train", "--config", CONFIG, "--arm", ARM, "--steps", "40")
 REPRODUCE = ("reproduce", "gridworld", "--config", CONFIG, "--arm", ARM, "--steps", "40", "--episodes", "4")
@@ -115,7 +115,7 @@ def test_no_command_at_all_prints_the_help(capsys: pytest.CaptureFixture[str]):
 def test_help_and_version_do_not_wait_for_jax():
     code = """
 import contextlib, sys
-from nbf.cli import main
+from nbf.cli.main import main
 main(["--version"])
 for command in ([], ["reproduce", "--help"]):
     with contextlib.suppress(SystemExit):
@@ -205,8 +205,8 @@ def test_a_model_of_another_state_space_is_refused(model: Path, capsys: pytest.C
 def test_a_model_that_does_not_say_what_it_is_for_needs_a_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     import jax
 
+    from nbf.files.checkpoint import save_model
     from nbf.models.belief_model import EnumeratedConfig
-    from nbf.training.checkpoint import save_model
 
     bare, odd = tmp_path / "bare.safetensors", tmp_path / "odd.safetensors"
     config = EnumeratedConfig((5, 5), embedding=2, encoder_width=2, decoder_width=2)
@@ -240,7 +240,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_any_work(line: str, c
 
 
 def test_the_exit_code_reaches_the_shell_without_a_traceback():
-    code = "import sys; from nbf.cli import main; sys.exit(main())"
+    code = "import sys; from nbf.cli.main import main; sys.exit(main())"
     done = subprocess.run([sys.executable, "-c", code, "train", "--arm", "x"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     arms = "faithful, enumerated, wide, recurrent, recurrent-adam"
@@ -254,7 +254,7 @@ def test_an_interrupted_training_says_how_to_go_on(capsys: pytest.CaptureFixture
     def stopped(*arguments: object, **options: object) -> Path:
         raise fit.TrainingStopped("stopped at step 20 of 40")
 
-    monkeypatch.setattr("nbf.experiments.gridworld.train", stopped)
+    monkeypatch.setattr("nbf_paper.experiments.gridworld.train", stopped)
     assert main(list(TRAIN)) == 130
     typed = shlex.join(["nbf", *TRAIN])
     assert (
@@ -268,7 +268,7 @@ def test_a_loss_that_is_not_finite_is_an_error_not_a_traceback(
     def diverged(*arguments: object, **options: object) -> Path:
         raise FloatingPointError("The loss became nan by step 20.")
 
-    monkeypatch.setattr("nbf.experiments.gridworld.train", diverged)
+    monkeypatch.setattr("nbf_paper.experiments.gridworld.train", diverged)
     Path("runs").mkdir()
     assert "The loss became nan" in refused(capsys, *TRAIN)
 
@@ -313,7 +313,7 @@ def test_info_tells_what_a_model_is(model: Path, capsys: pytest.CaptureFixture[s
 def test_reproduce_records_once_and_evaluate_agrees(
     trained: Path, model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    from nbf.experiments import gridworld
+    from nbf_paper.experiments import gridworld
 
     contenders, few = gridworld.contenders, ("nbf(16)", "exact")
     monkeypatch.setattr(gridworld, "contenders", lambda *args: [row for row in contenders(*args) if row.label in few])

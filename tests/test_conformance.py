@@ -17,7 +17,8 @@ from tolerances import monte_carlo
 
 import nbf
 from nbf import prng
-from nbf.contracts import Enumerable, Family, InputError, StateSpace
+from nbf.contracts import Enumerable, Family, StateSpace
+from nbf.errors import InputError
 from nbf.models.tabular import TabularModel
 from nbf.spaces import Lattice
 from nbf.testing import ConformanceError, check, check_environment
@@ -336,7 +337,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_the_command_line_checks(folder, capsys):
-    from nbf.cli import main
+    from nbf.cli.main import main
 
     assert main(["check", "own_worlds:sound"]) == 0
     assert "18 of 18 checks passed" in capsys.readouterr().out
@@ -352,7 +353,7 @@ def test_the_command_line_checks(folder, capsys):
     "name", ["own_worlds", "own_worlds:", "own_worlds:none", "no_such:thing", "own_mistake:x", "own_worlds:number"]
 )
 def test_what_cannot_be_checked_is_refused(name, folder, capsys):
-    from nbf.cli import main
+    from nbf.cli.main import main
 
     assert main(["check", name]) == 2
     message = capsys.readouterr().err

@@ -13,8 +13,8 @@ from agreement import assert_frequencies
 from constructors import EMBEDDING, ENCODERS, small_grid, with_random_parameters
 from tolerances import FLOAT
 
-from nbf.contracts import InputError
-from nbf.filters.neural import NeuralBayesianFilter
+from nbf.errors import InputError
+from nbf.filters.neural.filter import NeuralBayesianFilter
 from nbf.models.belief_model import LatticeConfig, ModelConfig
 from nbf.models.enumerated import EnumeratedDecoderConfig
 from nbf.models.set_encoder import MeanConfig

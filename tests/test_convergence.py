@@ -14,10 +14,13 @@ from constructors import small_grid
 from tolerances import EXACT, FLOAT
 
 from nbf import prng
-from nbf.config import GridworldConfig
-from nbf.contracts import InputError
-from nbf.evaluation.records import ALL, read_records, summary
-from nbf.experiments.convergence import (
+from nbf.errors import InputError
+from nbf.filters.exact import ExactFilter
+from nbf.filters.neural.filter import NeuralBayesianFilter
+from nbf.models.tabular import TabularModel
+from nbf.spaces import Lattice
+from nbf_paper.config import GridworldConfig
+from nbf_paper.experiments.convergence import (
     ConvergenceJob,
     EvaluationConfig,
     episodes,
@@ -26,12 +29,9 @@ from nbf.experiments.convergence import (
     slope,
     sup_errors,
 )
-from nbf.experiments.gridworld import family_of
-from nbf.filters.exact import ExactFilter
-from nbf.filters.neural import NeuralBayesianFilter
-from nbf.models.tabular import TabularModel
-from nbf.report import convergence as report
-from nbf.spaces import Lattice
+from nbf_paper.experiments.gridworld import family_of
+from nbf_paper.records import ALL, read_records, summary
+from nbf_paper.report import convergence as report
 
 GRID = GridworldConfig("3-2D-random", 3, 2, fixed=False, horizon=3)
 SIZES = EvaluationConfig(episodes=64, particles=(64, 2048), slope_from=64, bootstraps=500)

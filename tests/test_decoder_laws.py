@@ -15,11 +15,11 @@ from agreement import assert_frequencies
 from constructors import DECODERS, EMBEDDING, with_random_parameters
 from tolerances import FLOAT, monte_carlo
 
-from nbf.contracts import InputError
+from nbf.errors import InputError
+from nbf.files.checkpoint import load_model, save_model
 from nbf.models.belief_model import MODELS, ModelConfig, space_config
 from nbf.models.set_encoder import MeanConfig
 from nbf.spaces import Box, Lattice, Tokens
-from nbf.training.checkpoint import load_model, save_model
 
 each_decoder = pytest.mark.parametrize("name", DECODERS)
 DRAWS = 20_000

@@ -14,8 +14,8 @@ from constructors import FLOW, MODELS, SOFTMAX, an_embedding, with_random_parame
 from tolerances import FLOAT, monte_carlo
 
 from nbf import prng
-from nbf.beliefs.modelled import ModelBelief
-from nbf.contracts import InputError
+from nbf.beliefs.model import ModelBelief
+from nbf.errors import InputError
 from nbf.models.belief_model import EnumeratedConfig, FlowConfig
 from nbf.models.flow import EDGE
 from nbf.spaces import Box, Lattice

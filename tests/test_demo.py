@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 from tolerances import FLOAT, SEED
 
-from nbf.contracts import InputError
-from nbf.experiments import demo
-from nbf.experiments.demo import Demo, DemoConfig, demonstrate, example_episode, furthest
-from nbf.report.live import AGENT, GOAL, WALL, WALL_STRIPE, Meter, frame, heat_map, layout, play
-from nbf.report.plots import Episode
+from nbf.cli.demonstration import Demo, DemoConfig, demonstrate, example_episode, furthest
+from nbf.cli.main import demonstration as demo
+from nbf.errors import InputError
+from nbf.plot.episode import Episode
+from nbf.plot.terminal import AGENT, GOAL, WALL, WALL_STRIPE, Meter, frame, heat_map, layout, play
 
 MOVES = {0: (-1, 0), 1: (1, 0), 2: (0, -1), 3: (0, 1)}
 CONFIG = DemoConfig(seed=SEED, steps=4, particles=(4,), episodes=3)

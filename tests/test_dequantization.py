@@ -16,7 +16,7 @@ from agreement import assert_frequencies
 from constructors import EMBEDDING, with_random_parameters
 from tolerances import FLOAT, monte_carlo
 
-from nbf.contracts import InputError
+from nbf.errors import InputError
 from nbf.models.belief_model import FlowConfig
 from nbf.models.dequantization import DequantizedFlowConfig
 from nbf.spaces import Box, Lattice

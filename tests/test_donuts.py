@@ -11,8 +11,8 @@ import pytest
 from scipy import integrate, stats
 from tolerances import FLOAT, monte_carlo
 
-from nbf.beliefs.donuts import Donut, Donuts
-from nbf.contracts import InputError
+from nbf.errors import InputError
+from nbf_paper.donuts import Donut, Donuts
 
 RINGS = [(1.0, 0.2), (0.3, 0.4), (2.0, 0.05)]
 each_ring = pytest.mark.parametrize(("radius", "width"), RINGS)

@@ -13,14 +13,14 @@ import pytest
 from constructors import EMBEDDING, ENCODERS, with_random_parameters
 from tolerances import FLOAT
 
-from nbf.contracts import InputError
+from nbf.errors import InputError
+from nbf.files.checkpoint import load_model, save_model
 from nbf.models.attention import AttentionConfig, AttentionTable, attention_weights
 from nbf.models.belief_model import MODELS, AnyEncoder, LatticeConfig, ModelConfig
 from nbf.models.enumerated import EnumeratedDecoderConfig
 from nbf.models.set_encoder import TABLE_LIMIT, DeepSetsEncoder, MeanEncoder, TableEncoder, mean_weights
 from nbf.models.tabular import TabularModel
 from nbf.spaces import Box, Lattice
-from nbf.training.checkpoint import load_model, save_model
 
 SHAPE = (3, 4)
 SPACE = Lattice(SHAPE)

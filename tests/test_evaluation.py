@@ -11,10 +11,10 @@ from scipy.spatial.distance import jensenshannon
 from tolerances import EXACT, FLOAT
 
 from nbf.beliefs.categorical import CategoricalBelief
-from nbf.beliefs.modelled import ModelBelief
+from nbf.beliefs.model import ModelBelief
 from nbf.beliefs.particles import ParticleBelief
+from nbf.evaluation.batches import in_batches, mean_and_error
 from nbf.evaluation.divergence import jensen_shannon, state_probabilities
-from nbf.evaluation.evaluate import in_batches, mean_and_error
 
 divergence = jax.jit(jensen_shannon)
 

@@ -12,12 +12,12 @@ from constructors import FILTERS, MODELS, small_grid
 from tolerances import FLOAT
 from worlds import three_rooms
 
-from nbf.contracts import InputError
 from nbf.environments.gridworld import Gridworld, RandomGridworlds
+from nbf.errors import InputError
 from nbf.evaluation.divergence import state_probabilities
 from nbf.filters.branching import BranchingFilter
 from nbf.filters.exact import ExactFilter
-from nbf.filters.neural import NeuralBayesianFilter
+from nbf.filters.neural.filter import NeuralBayesianFilter
 from nbf.filters.run import run
 
 

@@ -16,9 +16,10 @@ from tolerances import FLOAT, monte_carlo
 from worlds import hidden_markov, posterior, three_rooms, trap_door
 
 from nbf.beliefs.categorical import BranchKernel, CategoricalBelief, StencilKernel, bayes, kernel
-from nbf.beliefs.sources import rollout
-from nbf.contracts import Environment, InputError
+from nbf.contracts import Environment
 from nbf.environments.gridworld import Gridworld, RandomGridworlds
+from nbf.environments.rollout import rollout
+from nbf.errors import InputError
 from nbf.filters.exact import ExactFilter
 from nbf.filters.run import run
 from nbf.spaces import Lattice

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from nbf.contracts import InputError
-from nbf.evaluation.records import RecordError, read_records
-from nbf.experiments import donuts, goofspiel, triangulation
-from nbf.experiments.selfplay import SelfPlayConfig
-from nbf.experiments.walks import WalkConfig
-from nbf.report.pages import EXPERIMENTS
+from nbf.errors import InputError
+from nbf_paper.experiments import donuts, goofspiel, triangulation
+from nbf_paper.experiments.selfplay import SelfPlayConfig
+from nbf_paper.experiments.walks import WalkConfig
+from nbf_paper.records import RecordError, read_records
+from nbf_paper.report.pages import EXPERIMENTS
 
 
 class Bar:
@@ -75,7 +75,7 @@ def test_donuts(tmp_path):
     page = drawn("donuts", folder)
     assert set(page.figures) == {"donuts.png", "donuts-densities.png"}
     (folder / "mixture.npz").write_bytes(b"PK\x03\x04 no picture")
-    with pytest.raises(RecordError, match="make it anew with `nbf reproduce donuts`"):
+    with pytest.raises(RecordError, match="make it anew with `nbf-paper reproduce donuts`"):
         EXPERIMENTS["donuts"](folder)
 
 

@@ -16,12 +16,13 @@ from scipy.special import logsumexp
 from tolerances import FLOAT
 from worlds import HiddenMarkov, hidden_markov
 
-from nbf.contracts import Environment, InputError
+from nbf.contracts import Environment
 from nbf.environments.linear_gaussian import LinearGaussian
 from nbf.environments.matrices import from_matrices
+from nbf.errors import InputError
 from nbf.filters.approximate import ApproxBeliefs
 from nbf.filters.exact import ExactFilter
-from nbf.filters.neural import NeuralBayesianFilter
+from nbf.filters.neural.filter import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.models.belief_model import BoxConfig, ModelConfig
 from nbf.models.mixture import MixtureConfig

@@ -19,7 +19,7 @@ from faults import MILLIONS, check_bad_days, check_million, save_when_full
 from test_resume import chunks, finish
 from tolerances import SEED
 
-from nbf.evaluation.records import completed, read_records, read_runs
+from nbf_paper.records import completed, read_records, read_runs
 
 pytestmark = pytest.mark.slow
 KILLS = 20
@@ -88,7 +88,7 @@ def make(folder: Path) -> Path:
 
 RECORDER = textwrap.dedent("""
     import sys
-    from nbf.evaluation.records import Record, Run, add, completed
+    from nbf_paper.records import Record, Run, add, completed
     for seed in range(2000):
         if not completed(sys.argv[1], str(seed)):
             records = [Record("e", "c", "pf", "", 8, 8, seed, step, "js", seed / 7, None, 1) for step in range(3)]

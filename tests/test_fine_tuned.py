@@ -15,10 +15,9 @@ from constructors import small_grid, with_random_parameters
 from test_experiments import drawn, run_twice
 from tolerances import FLOAT
 
-from nbf.beliefs.sources import rollout
-from nbf.contracts import InputError
+from nbf.environments.rollout import rollout
+from nbf.errors import InputError
 from nbf.evaluation.divergence import jensen_shannon
-from nbf.experiments import fine_tuned
 from nbf.filters.exact import ExactFilter
 from nbf.filters.fine_tuned import FineTunedFilter, simulated
 from nbf.filters.recurrent import RecurrentFilter
@@ -27,6 +26,7 @@ from nbf.models.belief_model import LatticeConfig, ModelConfig
 from nbf.models.enumerated import EnumeratedDecoderConfig
 from nbf.models.recurrent import RecurrentConfig
 from nbf.testing import check_filter
+from nbf_paper.experiments import fine_tuned
 
 SMALL = ModelConfig(
     LatticeConfig((3, 3)), EnumeratedDecoderConfig(depth=0), RecurrentConfig(symbols=5, width=6, depth=1), embedding=6

@@ -22,9 +22,10 @@ from worlds import posterior, three_rooms
 
 import nbf
 from nbf import fitting, prng
-from nbf.beliefs.sources import ExactPosteriors
-from nbf.contracts import Family, InputError, StateSpace
+from nbf.contracts import Family, StateSpace
+from nbf.errors import InputError
 from nbf.evaluation.calibration import Calibration, calibrate
+from nbf.files.checkpoint import read_file
 from nbf.filters.point_mass import PointMassFilter
 from nbf.models.attention import AttentionConfig
 from nbf.models.autoregressive import AutoregressiveConfig
@@ -34,9 +35,9 @@ from nbf.models.enumerated import EnumeratedDecoderConfig
 from nbf.models.flow import CouplingFlowConfig
 from nbf.models.mixture import MixtureConfig
 from nbf.models.set_encoder import MeanConfig
+from nbf.sources.exact import ExactPosteriors
 from nbf.spaces import Box, Lattice, Tokens
 from nbf.training import fit as training
-from nbf.training.checkpoint import read_file
 from nbf.training.fit import FitConfig, TrainingStopped
 
 RESTLESS = FitConfig(steps=2000, batch=16, samples=32, optimizer="adam", learning_rate=3e-2, patience=2)

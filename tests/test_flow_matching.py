@@ -18,7 +18,7 @@ from scipy import linalg, stats
 from scipy.optimize import linear_sum_assignment
 from tolerances import FLOAT, monte_carlo
 
-from nbf.contracts import InputError
+from nbf.errors import InputError
 from nbf.models.belief_model import BoxConfig, ModelConfig
 from nbf.models.flow_matching import FlowMatchingConfig, optimal_pairing
 from nbf.models.set_encoder import MeanConfig

@@ -10,7 +10,7 @@ from constructors import DECODERS
 from freeze import FOLDER, NUMBERS, numbers_of
 from tolerances import FLOAT
 
-from nbf.shipped import load_model
+from nbf.files.shipped import load_model
 
 KNOWN = json.loads(NUMBERS.read_text())
 

@@ -14,7 +14,7 @@ from tolerances import FLOAT, SEED
 
 from nbf.beliefs.gaussian import NARROWEST, GaussianBelief
 from nbf.beliefs.histogram import cell_probabilities
-from nbf.contracts import InputError
+from nbf.errors import InputError
 from nbf.spaces import Box
 
 SQUARE = Box((-5.0, -5.0), (5.0, 5.0))

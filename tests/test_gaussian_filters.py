@@ -20,9 +20,9 @@ from tolerances import FLOAT, SEED, monte_carlo
 
 import nbf
 from nbf import dispatch
-from nbf.beliefs.sources import rollout
-from nbf.contracts import InputError
+from nbf.environments.rollout import rollout
 from nbf.environments.triangulation import ScanPolicy, TriangulationFamily
+from nbf.errors import InputError
 from nbf.filters import gaussian
 from nbf.filters.run import run
 from nbf.spaces import Box

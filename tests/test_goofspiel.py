@@ -18,8 +18,7 @@ from constructors import with_random_parameters
 from tolerances import FLOAT, monte_carlo
 
 import nbf
-from nbf.config import GoofspielConfig
-from nbf.contracts import Enumerable, InputError
+from nbf.contracts import Enumerable
 from nbf.environments.goofspiel import Goofspiel, GoofspielFamily, LargeGoofspiel, goofspiel
 from nbf.environments.goofspiel_game import (
     DRAW,
@@ -31,14 +30,16 @@ from nbf.environments.goofspiel_game import (
     GoofspielGame,
     UniformPolicy,
 )
-from nbf.filters.episodes import EpisodePosteriors
+from nbf.errors import InputError
 from nbf.filters.exact import ExactFilter
-from nbf.filters.neural import NeuralBayesianFilter
+from nbf.filters.neural.filter import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.prefixes import PrefixFilter
 from nbf.models.autoregressive import AutoregressiveConfig
 from nbf.models.belief_model import ModelConfig, TokensConfig
 from nbf.models.set_encoder import MeanConfig
+from nbf.sources.episodic import EpisodePosteriors
+from nbf_paper.config import GoofspielConfig
 
 STANDARD = GoofspielGame(3, standard=True)
 

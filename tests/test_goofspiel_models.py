@@ -17,18 +17,19 @@ from constructors import EMBEDDING, with_random_parameters
 from test_decoder_laws import SPREAD
 from tolerances import FLOAT, monte_carlo
 
-from nbf.contracts import InputError
 from nbf.environments.goofspiel import GoofspielFamily
 from nbf.environments.goofspiel_game import GoofspielGame
-from nbf.experiments import goofspiel, goofspiel_games
-from nbf.experiments.choices import Amount, Goofspiel
-from nbf.experiments.selfplay import SelfPlayConfig
-from nbf.filters.prefixes import PrefixFilter, PrefixPosteriors
+from nbf.errors import InputError
+from nbf.filters.prefixes import PrefixFilter
 from nbf.models.autoregressive import AutoregressiveConfig
 from nbf.models.belief_model import ModelConfig, TokensConfig
 from nbf.models.dequantization import DequantizedFlowConfig
 from nbf.models.set_encoder import MeanConfig
+from nbf.sources.prefixes import PrefixPosteriors
 from nbf.spaces import Lattice, Tokens
+from nbf_paper.experiments import goofspiel, goofspiel_games
+from nbf_paper.experiments.choices import Amount, Goofspiel
+from nbf_paper.experiments.selfplay import SelfPlayConfig
 
 GAME = GoofspielGame(3)
 FAMILY = GoofspielFamily(network_pool(3), GAME)

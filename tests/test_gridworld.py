@@ -15,9 +15,6 @@ from agreement import assert_frequencies
 from tolerances import FLOAT, SEED
 
 from nbf import prng
-from nbf.beliefs.sources import rollout
-from nbf.config import GRIDWORLD_NAMES
-from nbf.contracts import InputError
 from nbf.environments.functional import One
 from nbf.environments.gridworld import (
     GoalPolicy,
@@ -25,7 +22,10 @@ from nbf.environments.gridworld import (
     RandomGridworlds,
     gridworld_family,
 )
+from nbf.environments.rollout import rollout
+from nbf.errors import InputError
 from nbf.spaces import Lattice
+from nbf_paper.config import GRIDWORLD_NAMES
 
 FAMILIES = {
     "5-2D": RandomGridworlds(5, 2, 1, 2),

@@ -20,14 +20,14 @@ from mutations import CANARY, damaged_bytes, damaged_checkpoint, damaged_value, 
 from tolerances import SEED
 
 import nbf.models.belief_model as models
-from nbf.contracts import InputError
-from nbf.evaluation.records import Record, RecordError, Run, add, completed, read_records, read_runs, write_records
+from nbf.errors import InputError
+from nbf.files import checkpoint
 from nbf.models.attention import AttentionConfig
 from nbf.models.autoregressive import AutoregressiveConfig
 from nbf.models.mixture import MixtureConfig
 from nbf.models.set_encoder import DeepSetsConfig, MeanConfig
-from nbf.training import checkpoint
 from nbf.training import fit as training
+from nbf_paper.records import Record, RecordError, Run, add, completed, read_records, read_runs, write_records
 
 SMALL = {"width": 4, "depth": 1}
 SEQUENCES = models.ModelConfig(
@@ -272,7 +272,7 @@ def test_a_run_that_took_no_time_that_can_be_is_refused(change, tmp_path):
 
 EXAMPLE = Record("gridworld", "8-2D-random", "nbf", "faithful", 16, 16, 0, 3, "js", 0.125, 0.01, 500)
 RECORDS = [dataclasses.replace(EXAMPLE, seed=seed, step=step) for seed in range(2) for step in (0, 1, "all")]
-RUN = Run("8-2D-random/faithful/0", 0, "nbf reproduce", 12.5, {"steps": 100, "more": {"list": [1, 2.5, None]}})
+RUN = Run("8-2D-random/faithful/0", 0, "nbf-paper reproduce", 12.5, {"steps": 100, "more": {"list": [1, 2.5, None]}})
 
 
 def damaged_records(rng, name, whole):

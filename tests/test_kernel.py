@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from tolerances import EXACT, FLOAT
 
-from nbf.contracts import InputError
+from nbf.errors import InputError
+from nbf.files.checkpoint import load_model, save_model
 from nbf.models.belief_model import MODELS
 from nbf.models.kernel import (
     BoxKernelConfig,
@@ -23,7 +24,6 @@ from nbf.models.kernel import (
 )
 from nbf.spaces import Box, Lattice
 from nbf.testing import check_model
-from nbf.training.checkpoint import load_model, save_model
 
 SHAPE = (3, 4)
 GRID = LatticeKernelConfig(SHAPE, landmarks=12, bandwidth=0.7, ridge=1e-6, iterations=400)

@@ -16,7 +16,7 @@ from scipy import stats
 from tolerances import FLOAT, SEED, monte_carlo
 
 import nbf
-from nbf.contracts import InputError
+from nbf.errors import InputError
 
 STEPS, STATES, READINGS = 5, 2, 1
 SPACE = nbf.Box((-5.0,) * STATES, (5.0,) * STATES, bounded=False)

@@ -17,11 +17,12 @@ from worlds import trap_door
 
 import nbf
 from nbf.beliefs.particles import ParticleBelief
-from nbf.contracts import BeliefModel, Environment, InputError
+from nbf.contracts import BeliefModel, Environment
 from nbf.environments.gridworld import GoalPolicy, Gridworld
+from nbf.errors import InputError
 from nbf.filters.approximate import ApproxBeliefs
 from nbf.filters.exact import ExactFilter
-from nbf.filters.neural import CARRIED, FADING, NeuralBayesianFilter
+from nbf.filters.neural.filter import CARRIED, FADING, NeuralBayesianFilter
 from nbf.filters.run import run
 from nbf.models.tabular import TabularModel
 from nbf.spaces import Lattice

@@ -14,9 +14,9 @@ from constructors import FILTERS, small_grid
 from safetensors.numpy import load_file, save_file
 
 import nbf
-from nbf.contracts import InputError
 from nbf.environments.triangulation import ScanPolicy, Triangulation
-from nbf.training.checkpoint import read_file
+from nbf.errors import InputError
+from nbf.files.checkpoint import read_file
 
 SQUARE = Triangulation(
     nbf.Box((-2.0, -2.0), (2.0, 2.0)), jnp.asarray([[-2.0, -2.0], [2.0, 0.0]]), jnp.asarray(0.5), jnp.asarray(0.2),

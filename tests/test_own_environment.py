@@ -13,7 +13,7 @@ from tolerances import FLOAT, SEED
 
 import nbf
 from nbf import prng
-from nbf.contracts import InputError
+from nbf.errors import InputError
 
 # --- functions -----------------------------------------------------------------------------------
 

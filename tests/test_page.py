@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from pages import picture, record_some, undrawn
 
-from nbf.evaluation.records import read_runs
-from nbf.report.html import Opening, Report, changed, page_text, read_markdown
-from nbf.report.pages import EXPERIMENTS, present, write_html
-from nbf.report.tables import MISSING, Page, layout
+from nbf_paper.records import read_runs
+from nbf_paper.report.html import Opening, Report, changed, page_text, read_markdown
+from nbf_paper.report.pages import EXPERIMENTS, present, write_html
+from nbf_paper.report.tables import MISSING, Page, layout
 
 RESULTS = Path(__file__).parent.parent / "results"
 VOID = {"meta", "img", "br", "link", "input", "hr", "base", "source", "embed"}
@@ -62,7 +62,7 @@ class Reader(HTMLParser):
 def results(tmp_path: Path) -> Path:
     """Records of two experiments."""
     record_some(tmp_path, "gridworld", "8-2D-random")
-    record_some(tmp_path, "gridworld", "5-2D-fixed", command="nbf reproduce gridworld --config 5-2D-fixed")
+    record_some(tmp_path, "gridworld", "5-2D-fixed", command="nbf-paper reproduce gridworld --config 5-2D-fixed")
     record_some(tmp_path, "triangulation", "triangulation")
     return tmp_path
 
@@ -101,7 +101,7 @@ def test_a_page_is_well_formed_and_says_what_is_missing(results: Path):
     assert [section["id"] for section in read.all("section")] == ["gridworld", "triangulation"]
     assert [link["href"] for link in read.all("a")] == ["#content", "#gridworld", "#triangulation"]
     empty = Report(results, {}, {}, missing=["donuts"], opening=Opening(picture(), "a picture"))
-    assert "nbf reproduce donuts" in text or "nbf reproduce donuts" in page_text(empty)
+    assert "nbf-paper reproduce donuts" in text or "nbf-paper reproduce donuts" in page_text(empty)
     assert [image["alt"] for image in check(page_text(empty)).all("img")] == ["a picture"]
 
 
@@ -181,7 +181,7 @@ def test_a_file_was_changed_when_git_says_so_or_else_when_it_was_written(tmp_pat
 
 
 def test_a_page_needs_records(tmp_path: Path):
-    from nbf.evaluation.records import RecordError
+    from nbf_paper.records import RecordError
 
     with pytest.raises(RecordError, match="There are no records"):
         present(tmp_path)

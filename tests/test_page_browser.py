@@ -10,8 +10,8 @@ import pytest
 from browser import NAMES, Browser, browsing, found
 from pages import record_some, undrawn
 
-from nbf.report.html import page_text
-from nbf.report.pages import write_html
+from nbf_paper.report.html import page_text
+from nbf_paper.report.pages import write_html
 
 RESULTS = Path(__file__).parent.parent / "results"
 PHONE, DESK = 360, 1280

@@ -11,7 +11,7 @@ from tolerances import FLOAT, monte_carlo
 from worlds import HiddenMarkov, posterior, three_rooms, trap_door
 
 from nbf.beliefs.particles import ParticleBelief
-from nbf.contracts import InputError
+from nbf.errors import InputError
 from nbf.filters.attempts import until_some_weight
 from nbf.filters.particle import ParticleFilter, ParticleState
 

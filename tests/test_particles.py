@@ -9,8 +9,9 @@ import pytest
 import scipy.special
 from tolerances import FLOAT, SEED, monte_carlo
 
-from nbf.beliefs.particles import ParticleBelief, effective_sample_size, normalize
-from nbf.contracts import InputError
+from nbf.beliefs.particles import ParticleBelief
+from nbf.errors import InputError
+from nbf.resampling.weights import effective_sample_size, normalize
 
 
 def _log_weights(name: str) -> np.ndarray:

@@ -11,8 +11,8 @@ from benchmarks.peers.__main__ import Size, records_of
 from benchmarks.peers.speed import nbf as ours
 from benchmarks.peers.speed import plain, plane
 from benchmarks.peers.speed.plane import DECAY, OBSERVATIONS, Loop, block, prepared
-from nbf.evaluation.records import RecordError, write_records
-from nbf.report.peers import page
+from nbf_paper.records import RecordError, write_records
+from nbf_paper.report.peers import page
 
 
 def kalman(steps: int) -> tuple[np.ndarray, float]:

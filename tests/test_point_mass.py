@@ -15,14 +15,14 @@ from scipy import stats
 from tolerances import FLOAT, monte_carlo
 
 from nbf.beliefs.histogram import HistogramBelief
-from nbf.contracts import InputError
 from nbf.environments.functional import One
 from nbf.environments.triangulation import ScanPolicy, TriangulationFamily
+from nbf.errors import InputError
 from nbf.filters.exact import ExactFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.point_mass import PointMassFilter, motion
-from nbf.filters.posteriors import FilterPosteriors, spread_walls
 from nbf.filters.run import run
+from nbf.sources.filtered import FilterPosteriors, spread_walls
 from nbf.spaces import Box
 
 FAMILY = TriangulationFamily()

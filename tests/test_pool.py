@@ -12,13 +12,12 @@ import optax
 import pytest
 from tolerances import EXACT, FLOAT, monte_carlo
 
-from nbf.beliefs.sources import Pool
-from nbf.contracts import InputError
 from nbf.environments.triangulation import TriangulationFamily
+from nbf.errors import InputError
 from nbf.filters.particle import ParticleFilter
-from nbf.filters.posteriors import FilterPosteriors
 from nbf.models.belief_model import ModelConfig, space_config
 from nbf.models.mixture import MixtureConfig
+from nbf.sources.filtered import FilterPosteriors
 from nbf.spaces import Box
 from nbf.training.fit import FitConfig, fit, large_arrays, training_chunk
 
@@ -27,15 +26,15 @@ SOURCE = FilterPosteriors(ParticleFilter(32), TriangulationFamily(), HORIZON)
 
 
 @functools.cache
-def pooled() -> Pool:
+def pooled() -> BeliefPool:
     return SOURCE.pool(jax.random.key(1), episodes=EPISODES, samples=SAMPLES, batch=128)
 
 
-def small() -> Pool:
+def small() -> BeliefPool:
     """Belief b holds the numbers 100 b, 100 b + 1, ..."""
     states = jnp.arange(3.0)[:, None, None] * 100.0 + jnp.arange(5.0)[None, :, None]
     spaces = jax.vmap(lambda context: Box((0.0,), (300.0,), context=context))(jnp.arange(3.0)[:, None])
-    return Pool(states, spaces)
+    return BeliefPool(states, spaces)
 
 
 def test_a_draw_is_a_stretch_of_one_belief_with_its_own_space(key):
@@ -85,7 +84,7 @@ def test_more_samples_than_there_are_is_refused(key):
     with pytest.raises(InputError, match="5 samples of each belief; 6"):
         small().sample(key, 6)
     with pytest.raises(InputError, match="leading axes"):
-        Pool((jnp.zeros((3, 2)), jnp.zeros((2, 3))), Box((0.0,), (1.0,)))
+        BeliefPool((jnp.zeros((3, 2)), jnp.zeros((2, 3))), Box((0.0,), (1.0,)))
 
 
 def test_a_pool_is_an_argument_of_the_training_and_not_a_constant_of_it():

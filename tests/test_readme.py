@@ -10,7 +10,7 @@ import jax
 import pytest
 
 import nbf
-from nbf.contracts import InputError
+from nbf.errors import InputError
 from nbf.testing import check_model
 
 ROOT = Path(__file__).parents[1]

@@ -15,26 +15,25 @@ import pytest
 from hypothesis import given
 from tolerances import EXACT
 
-from nbf.evaluation.records import (
+from nbf.files.atomic import check_writable, write_atomically
+from nbf_paper.records import (
     ALL,
     COLUMNS,
     Record,
     RecordError,
     Run,
     add,
-    check_writable,
     completed,
     package_versions,
     read_records,
     read_runs,
     run_key,
     summary,
-    write_atomically,
     write_records,
 )
 
 EXAMPLE = Record("gridworld", "8-2D-random", "nbf", "faithful", 16, 16, 0, 3, "js", 0.125, 0.01, 500)
-RUN = Run("8-2D-random/faithful/0", 0, "nbf reproduce gridworld", 12.5, {"steps": 100_000})
+RUN = Run("8-2D-random/faithful/0", 0, "nbf-paper reproduce gridworld", 12.5, {"steps": 100_000})
 
 WORDS = st.text(st.characters(exclude_categories=("Cs", "Cc", "Z")), min_size=1) | st.sampled_from(
     ["a,b", 'a"b', "a b"]
@@ -191,7 +190,7 @@ def test_run_key_depends_on_every_setting_and_not_on_their_order() -> None:
 def test_a_run_says_what_made_it(tmp_path: Path) -> None:
     add(tmp_path, series(), RUN)
     (entry,) = json.loads((tmp_path / "runs.json").read_text())
-    assert entry["command"] == "nbf reproduce gridworld"
+    assert entry["command"] == "nbf-paper reproduce gridworld"
     assert entry["config"] == {"steps": 100_000}
     assert entry["seconds"] == 12.5
     assert entry["versions"] == package_versions()
@@ -232,7 +231,7 @@ KILLED_AT_EVERY_LINE = textwrap.dedent("""
     import os, signal, sys
     from pathlib import Path
     from nbf.evaluation import records as module
-    from nbf.evaluation.records import Record, Run, add, read_records, read_runs
+    from nbf_paper.records import Record, Run, add, read_records, read_runs
 
     PURE = {"__post_init__", "_count", "_finite", "_parse", "_order", "key", "group"}  # touch no file
 
@@ -288,7 +287,7 @@ def test_a_writer_killed_at_any_line_leaves_the_old_file_or_the_new_one(tmp_path
 def test_runs_that_end_together_lose_nothing(tmp_path: Path) -> None:
     script = textwrap.dedent("""
         import sys
-        from nbf.evaluation.records import Record, Run, add
+        from nbf_paper.records import Record, Run, add
         for turn in range(10):
             seed = 100 * int(sys.argv[2]) + turn
             add(sys.argv[1], [Record("e", "c", "pf", "", 8, 8, seed, 0, "js", 0.0, None, 1)],

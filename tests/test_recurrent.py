@@ -14,16 +14,15 @@ from constructors import small_grid, with_random_parameters
 from test_experiments import drawn, goofspiel_job, run_twice
 from tolerances import FLOAT
 
-from nbf.config import GoofspielConfig, GridworldConfig
-from nbf.contracts import BeliefSource, InputError
+from nbf.contracts import BeliefSource
 from nbf.environments.functional import One
 from nbf.environments.goofspiel import GoofspielFamily
 from nbf.environments.goofspiel_game import UniformPolicy
+from nbf.errors import InputError
 from nbf.evaluation.divergence import jensen_shannon
-from nbf.experiments import gridworld, recurrent, requests
+from nbf.files.checkpoint import load_model, save_model
 from nbf.filters.exact import ExactFilter
-from nbf.filters.neural import NeuralBayesianFilter
-from nbf.filters.prefixes import PrefixPosteriors
+from nbf.filters.neural.filter import NeuralBayesianFilter
 from nbf.filters.recurrent import RecurrentFilter
 from nbf.filters.run import run
 from nbf.models.belief_model import MODELS, BoxConfig, LatticeConfig, ModelConfig
@@ -31,9 +30,11 @@ from nbf.models.dequantization import DequantizedFlowConfig
 from nbf.models.enumerated import EnumeratedDecoderConfig
 from nbf.models.mixture import MixtureConfig
 from nbf.models.recurrent import RecurrentConfig
+from nbf.sources.prefixes import PrefixPosteriors
 from nbf.testing import check_filter
-from nbf.training.checkpoint import load_model, save_model
 from nbf.training.fit import FitConfig, fit
+from nbf_paper.config import GoofspielConfig, GridworldConfig
+from nbf_paper.experiments import gridworld, recurrent, requests
 
 SMALL = ModelConfig(
     LatticeConfig((3, 3)), EnumeratedDecoderConfig(depth=0), RecurrentConfig(symbols=5, width=6), embedding=6

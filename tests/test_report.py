@@ -13,9 +13,11 @@ from matplotlib.figure import Figure
 from PIL import Image
 from tolerances import EXACT, SEED
 
-from nbf.evaluation.records import ALL, Record, RecordError
-from nbf.report.plots import PANELS, Episode, belief_figure, divergence_figure, write_animation, write_figure
-from nbf.report.tables import config_order, insert_table, label, markdown_table, row_order
+from nbf.plot.episode import Episode, belief_figure, write_animation
+from nbf.plot.style import write_figure
+from nbf_paper.records import ALL, Record, RecordError
+from nbf_paper.report.plots import PANELS, divergence_figure
+from nbf_paper.report.tables import config_order, insert_table, label, markdown_table, row_order
 
 STEPS = 20
 ROWS = [("pf", "", 512), ("pf", "", 32), ("nbf", "faithful", 16), ("approx", "faithful", 0), ("exact", "", 0)]
@@ -262,6 +264,6 @@ def test_an_unwritable_folder_is_a_clear_error(tmp_path: Path) -> None:
 
 
 def test_a_report_never_imports_jax_or_pyplot() -> None:
-    program = "import sys, nbf.report.plots, nbf.report.tables; print(*sys.modules)"
+    program = "import sys, nbf_paper.report.plots, nbf_paper.report.tables; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert not {"jax", "jaxlib", "equinox", "matplotlib.pyplot"} & set(done.stdout.split())

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from tolerances import EXACT
 
-from nbf.evaluation.records import ALL, Record, Run, add
-from nbf.report.goofspiel import page
-from nbf.report.html import read_markdown
+from nbf_paper.records import ALL, Record, Run, add
+from nbf_paper.report.goofspiel import page
+from nbf_paper.report.html import read_markdown
 
 ROWS = (("nbf", "faithful", 64), ("nbf", "autoregressive", 64), ("pf", "", 512))
 ROUNDS = (1, 2, 3)
@@ -37,7 +37,9 @@ def record(
         "arm": "faithful", "environment": {"cards": int(config[2])}, "pool": [3000, 128], "loss_curve": curve,
         "training": {"steps": 100}, "seconds": {"training": 90.0 + 60.0 * seed},
     }  # fmt: skip
-    run = Run(f"{config}/{'-'.join(metrics)}/{seed}", seed, "nbf reproduce goofspiel", 30.0, settings if curve else {})
+    run = Run(
+        f"{config}/{'-'.join(metrics)}/{seed}", seed, "nbf-paper reproduce goofspiel", 30.0, settings if curve else {}
+    )
     add(folder, found, run)
 
 

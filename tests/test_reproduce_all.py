@@ -1,4 +1,4 @@
-"""Laws of `nbf reproduce all`: it runs what the documentation shows, loses nothing by a failure, and goes on where it
+"""Laws of `nbf-paper reproduce all`: it runs what the documentation shows, loses nothing by a failure, and goes on where it
 was interrupted."""
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import ClassVar
 import pytest
 from pages import picture, record_some
 
-from nbf.cli import main
-from nbf.contracts import InputError
-from nbf.evaluation.records import completed, read_runs
-from nbf.experiments import choices
-from nbf.experiments.training_runs import Counter
-from nbf.report import pages
+from nbf.cli.main import main
+from nbf.errors import InputError
+from nbf_paper.experiments import choices
+from nbf_paper.experiments.training_runs import Counter
+from nbf_paper.records import completed, read_runs
+from nbf_paper.report import pages
 
 RESULTS = Path(__file__).parent.parent / "results"
 ALL = ["reproduce", "all"]
@@ -93,7 +93,7 @@ def test_all_runs_everything_once_and_ends_with_a_page(capsys: pytest.CaptureFix
     assert [line.split("]")[0] for line in printed.err.splitlines() if line.startswith("[")] == ["[1/3", "[2/3", "[3/3"]
     assert "nbf-report.html" in printed.out
     page = Path("nbf-report.html").read_text()
-    assert all(part in page for part in ('id="gridworld"', 'id="triangulation"', "nbf reproduce all"))
+    assert all(part in page for part in ('id="gridworld"', 'id="triangulation"', "nbf-paper reproduce all"))
 
     assert main([*ALL, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -132,7 +132,7 @@ def test_an_experiment_that_cannot_even_be_planned_costs_only_itself(
 def test_an_interrupted_run_goes_on_with_the_same_command(capsys: pytest.CaptureFixture[str]):
     Recording.before["8-2D-random"] = fails(KeyboardInterrupt())
     assert main([*ALL, "--quick"]) == 130
-    assert capsys.readouterr().err.splitlines()[-1].endswith("go on with: nbf reproduce all --quick")
+    assert capsys.readouterr().err.splitlines()[-1].endswith("go on with: nbf-paper reproduce all --quick")
     assert [run.key for run in read_runs("results-quick/gridworld")] == ["5-2D-fixed/"]
     Recording.before.clear()
     assert main([*ALL, "--quick"]) == 0
@@ -147,7 +147,7 @@ def test_how_much_is_done_follows_the_entry_and_the_options(monkeypatch: pytest.
     quick = choices.Amount(steps=7, episodes=3, few=True)
     entry = choices.Entry(Rings, quick, parts=(choices.Part(Rings(), 2, 50),), quick_parts=(choices.Part(Rings()),))
     monkeypatch.setattr(choices, "EXPERIMENTS", {"triangulation": entry})
-    monkeypatch.setattr("nbf.report.pages.write_html", lambda *arguments: None)
+    monkeypatch.setattr("nbf_paper.report.pages.write_html", lambda *arguments: None)
     for options in ([], ["--quick"], ["--quick", "--steps", "9", "--first-seed", "4", "--seeds", "3"]):
         assert main([*ALL, *options]) == 0
     wanted = [(range(2), 50, None, False), (range(1), 7, 3, True), (range(4, 7), 9, 3, True)]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from tolerances import FLOAT, SEED, monte_carlo
 
-from nbf.beliefs import resampling
-from nbf.beliefs.resampling import RESAMPLERS
+from nbf.resampling import schemes as resampling
+from nbf.resampling.schemes import RESAMPLERS
 
 KEYS = 4000
 RESAMPLE = {name: jax.jit(jax.vmap(resampler, in_axes=(0, None))) for name, resampler in RESAMPLERS.items()}

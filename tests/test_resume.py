@@ -18,7 +18,7 @@ import sys
 import nbf
 from nbf import prng
 from nbf.training import fit as training
-from nbf.training.checkpoint import save_model
+from nbf.files.checkpoint import save_model
 training.SAVE_EVERY = 0.0
 config = nbf.FlowConfig((3, 3), embedding=4, encoder_width=8, noise_width=4, flow_width=8, flow_depth=2, flow_layers=2)
 source = nbf.ExactPosteriors(nbf.RandomGridworlds(3, 2, 1, 1), 3)

@@ -12,10 +12,10 @@ SOURCE = Path(__file__).parent.parent / "src"
 FILES = {".".join(path.relative_to(SOURCE).with_suffix("").parts): path for path in sorted(SOURCE.rglob("*.py"))}
 MODULES = {name.removesuffix(".__init__") for name in FILES}
 
-COMMON = ("nbf.contracts", "nbf.prng", "nbf.spaces", "nbf.spread")
-COMMANDS = ("nbf.cli", "nbf.commands")
+COMMON = ("nbf.contracts", "nbf.prng", "nbf.spaces", "nbf.resampling.optimal")
+COMMANDS = ("nbf.cli.main", "nbf.cli.command")
 FREE = {"__init__", "cli", "commands", "experiments", "fitting", "testing", "config"}  # config: all but COMMANDS
-READ = ("nbf.evaluation.records", "nbf.evaluation.pictures")  # what a report reads with
+READ = ("nbf_paper.records", "nbf_paper.pictures")  # what a report reads with
 MAY_IMPORT = {  # a room -> what it may import of ours, besides itself
     **dict.fromkeys(("prng", "spaces", "spread"), COMMON),
     "contracts": (*COMMON, "nbf.dispatch"),
@@ -95,12 +95,12 @@ def test_only_what_draws_imports_matplotlib():
         ("nbf.models.flow", "def f():\n    from ..filters import exact", True),
         ("nbf.models.__init__", "from .flow import Flow", False),
         ("nbf.filters.exact", "import nbf.beliefs.categorical", False),
-        ("nbf.report.plots", "from nbf.evaluation.divergence import js", True),
-        ("nbf.report.plots", "import jax.numpy as jnp", True),
-        ("nbf.evaluation.records", "from nbf.contracts import InputError", True),
-        ("nbf.config", "from nbf.cli import main", True),
-        ("nbf.config", "from nbf.commands import say", True),
-        ("nbf.commands.report", "import nbf.filters", False),
+        ("nbf_paper.report.plots", "from nbf.evaluation.divergence import js", True),
+        ("nbf_paper.report.plots", "import jax.numpy as jnp", True),
+        ("nbf_paper.records", "from nbf.contracts import InputError", True),
+        ("nbf_paper.config", "from nbf.cli.main import main", True),
+        ("nbf_paper.config", "from nbf.cli.command import say", True),
+        ("nbf_paper.cli.report", "import nbf.filters", False),
     ],
 )
 def test_the_rules_catch_what_they_should(module: str, source: str, broken: bool):

@@ -10,10 +10,19 @@ import numpy as np
 import pytest
 from tolerances import FLOAT
 
-from nbf.contracts import InputError
 from nbf.environments.goofspiel_game import UniformPolicy, held
-from nbf.experiments import selfplay
-from nbf.experiments.selfplay import Bids, Learner, Pool, SelfPlayConfig, advantages, make_pool, objective, read_pool
+from nbf.errors import InputError
+from nbf_paper.experiments import selfplay
+from nbf_paper.experiments.selfplay import (
+    Bids,
+    Learner,
+    Pool,
+    SelfPlayConfig,
+    advantages,
+    make_pool,
+    objective,
+    read_pool,
+)
 
 TINY = SelfPlayConfig(cards=3, runs=2, checkpoints=3, timesteps=64, epochs=2, minibatch=32, width=8, depth=1)
 

@@ -12,13 +12,17 @@ import pytest
 from constructors import small_grid
 from tolerances import FLOAT
 
-from nbf.beliefs.sources import rollout
-from nbf.contracts import InputError
+from nbf.environments.rollout import rollout
 from nbf.environments.triangulation import TriangulationFamily
-from nbf.evaluation.records import ALL, Record, Run, add, read_records
-from nbf.experiments import simulation_cost, slow_simulator
-from nbf.experiments.contenders import Contender
-from nbf.experiments.simulation_cost import (
+from nbf.errors import InputError
+from nbf.filters.branching import BranchingFilter
+from nbf.filters.neural.filter import NeuralBayesianFilter
+from nbf.filters.particle import ParticleFilter
+from nbf.models.tabular import TabularModel
+from nbf.spaces import Lattice
+from nbf_paper.experiments import simulation_cost, slow_simulator
+from nbf_paper.experiments.rows import Contender
+from nbf_paper.experiments.simulation_cost import (
     DOMAINS,
     Domain,
     SimulationCostJob,
@@ -27,14 +31,10 @@ from nbf.experiments.simulation_cost import (
     medians,
     recorded,
 )
-from nbf.experiments.slow_simulator import busy, slow
-from nbf.filters.branching import BranchingFilter
-from nbf.filters.neural import NeuralBayesianFilter
-from nbf.filters.particle import ParticleFilter
-from nbf.models.tabular import TabularModel
-from nbf.report import simulation_cost as report
-from nbf.report.simulation_cost import Point, break_even, rival_js
-from nbf.spaces import Lattice
+from nbf_paper.experiments.slow_simulator import busy, slow
+from nbf_paper.records import ALL, Record, Run, add, read_records
+from nbf_paper.report import simulation_cost as report
+from nbf_paper.report.simulation_cost import Point, break_even, rival_js
 
 
 class Bar:
@@ -174,7 +174,7 @@ def test_what_has_records_is_timed_once_and_a_new_arm_by_itself(recordings):
 
 def test_a_filter_that_nobody_makes_is_named(recordings):
     add(recordings / "gridworld", [js("pf", "", 7, 0.1)], Run("b", 0, "a test", 0.0, {}))
-    with pytest.raises(InputError, match=r"\('pf', '', 7\).*nbf reproduce gridworld --config 8-3D-random"):
+    with pytest.raises(InputError, match=r"\('pf', '', 7\).*nbf-paper reproduce gridworld --config 8-3D-random"):
         run(recordings)
 
 
@@ -193,7 +193,7 @@ def test_a_trained_model_is_timed_with_its_redraws(recordings, monkeypatch):
 
 def test_missing_divergences_are_asked_for(tmp_path):
     for config, command in (("8-3D-random", "gridworld"), ("triangulation", "triangulation"), ("k=6", "goofspiel")):
-        with pytest.raises(InputError, match=rf"nbf reproduce {command}.*--config"):
+        with pytest.raises(InputError, match=rf"nbf-paper reproduce {command}.*--config"):
             recorded(tmp_path, domain_of(config))
     with pytest.raises(InputError, match="no Gridworld configuration 'chess'"):
         SimulationCostJob("chess")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tolerances import FLOAT
 
-from nbf.contracts import InputError
+from nbf.errors import InputError
 from nbf.spaces import Box, Lattice, Tokens
 
 SHAPES = [(4,), (1,), (3, 5), (2, 3, 4), (2, 1, 2, 3)]

@@ -12,7 +12,7 @@ from scipy.stats import qmc
 from tolerances import FLOAT, monte_carlo
 
 from nbf import prng
-from nbf.spread import merged, optimal, split, threshold, ways
+from nbf.resampling.optimal import merged, optimal, split, threshold, ways
 
 COUNT, SIZE, REPEATS = 8, 40, 4000
 spread = jax.jit(jax.vmap(optimal, (0, None, None)), static_argnums=2)

@@ -17,10 +17,10 @@ from tolerances import FLOAT, SEED, monte_carlo
 from worlds import trap_door
 
 import nbf
-from nbf.contracts import InputError
-from nbf.evaluation.records import RecordError
+from nbf.errors import InputError
 from nbf.filters.surprise import BETS, log_payoffs
-from nbf.report.diagnostics import steps_figure
+from nbf.plot.diagnostics import steps_figure
+from nbf_paper.records import RecordError
 
 EPISODES, STEPS = 400, 60
 DETECTS = 0.03

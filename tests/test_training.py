@@ -21,13 +21,15 @@ from constructors import CONFIGS, MODELS, all_walks, small_grid
 from safetensors.numpy import load_file, save_file
 from tolerances import FLOAT, monte_carlo
 
-from nbf.beliefs.sources import ExactPosteriors, rollout
-from nbf.contracts import BeliefModel, BeliefSource, InputError
+from nbf.contracts import BeliefModel, BeliefSource
 from nbf.environments.functional import One
 from nbf.environments.gridworld import RandomGridworlds
+from nbf.environments.rollout import rollout
+from nbf.errors import InputError
+from nbf.files.checkpoint import read_file
+from nbf.sources.exact import ExactPosteriors
 from nbf.spaces import Lattice
 from nbf.training import fit as training
-from nbf.training.checkpoint import read_file
 from nbf.training.fit import FitConfig, TrainingStopped, batch_loss, fit
 
 FAMILY = RandomGridworlds(3, 2, 1, 1, temperature=0.5)

@@ -13,7 +13,7 @@ from paramax import Parameterize, unwrap
 from scipy.optimize import brentq
 from tolerances import FLOAT
 
-from nbf.contracts import InputError
+from nbf.errors import InputError
 from nbf.models.transforms import EVENNESS, Spline, transform_of
 
 N = 256

@@ -16,11 +16,12 @@ from tolerances import FLOAT, monte_carlo
 from nbf.beliefs.histogram import PAD, cell_probabilities
 from nbf.beliefs.kde import KernelDensityBelief, silverman
 from nbf.beliefs.particles import ParticleBelief
-from nbf.beliefs.sources import rollout
-from nbf.config import TriangulationConfig
-from nbf.contracts import Belief, InputError
+from nbf.contracts import Belief
+from nbf.environments.rollout import rollout
 from nbf.environments.triangulation import BEACONS, DIRECTIONS, ScanPolicy, Triangulation, TriangulationFamily
+from nbf.errors import InputError
 from nbf.spaces import Box
+from nbf_paper.config import TriangulationConfig
 
 FAMILY = TriangulationFamily()
 SQUARE = Box((-5.0, -5.0), (5.0, 5.0))

@@ -16,8 +16,8 @@ from run_tutorial import PAGE, blocks, execute, filled, with_constants
 from tolerances import FLOAT, monte_carlo
 
 import nbf
-from nbf import fitting
 from nbf.evaluation.calibration import Calibration
+from nbf.fitting.fit import fit as fitting
 from nbf.models.belief_model import space_config
 
 FIT = fitting.fit

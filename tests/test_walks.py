@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from tolerances import monte_carlo
 
-from nbf.contracts import InputError
 from nbf.environments.triangulation import DIRECTIONS, TriangulationFamily
-from nbf.experiments.walks import SCAN, STOP, WalkConfig, choose, walk
+from nbf.errors import InputError
 from nbf.filters.point_mass import PointMassFilter
+from nbf_paper.experiments.walks import SCAN, STOP, WalkConfig, choose, walk
 
 WORLD = TriangulationFamily().environment()
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from tolerances import EXACT, SEED
 
-from nbf.config import GridworldConfig
-from nbf.contracts import InputError
-from nbf.evaluation.records import ALL, Record, RecordError, read_records, write_records
-from nbf.experiments import wall_clock
-from nbf.experiments.choices import Amount, WallClock
-from nbf.experiments.wall_clock import WallClockJob, interleaved, records_of, within_fences
-from nbf.report.wall_clock import GRIDS, PAPER, PAPER_GRADIENT, page
+from nbf.errors import InputError
+from nbf_paper.config import GridworldConfig
+from nbf_paper.experiments import wall_clock
+from nbf_paper.experiments.choices import Amount, WallClock
+from nbf_paper.experiments.wall_clock import WallClockJob, interleaved, records_of, within_fences
+from nbf_paper.records import ALL, Record, RecordError, read_records, write_records
+from nbf_paper.report.wall_clock import GRIDS, PAPER, PAPER_GRADIENT, page
 
 BASE = Record("wall-clock", "5-2D-fixed", "pf", "", 32, 32, 0, ALL, "us", 0.0, None, 10)
 
@@ -137,5 +137,5 @@ def test_the_papers_own_numbers_give_the_papers_own_ratios(papers_own):
 
 def test_no_times_are_an_error(tmp_path):
     write_records(tmp_path / "records.csv", [])
-    with pytest.raises(RecordError, match="nbf reproduce wall-clock"):
+    with pytest.raises(RecordError, match="nbf-paper reproduce wall-clock"):
         page(tmp_path)

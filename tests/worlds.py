@@ -13,7 +13,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
-from nbf.contracts import Enumerable, InputError
+from nbf.contracts import Enumerable
+from nbf.errors import InputError
 from nbf.spaces import Lattice
 
 

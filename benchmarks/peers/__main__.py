@@ -27,7 +27,8 @@ import numpy as np
 
 from benchmarks.peers.installed import CACHE, PINS, ROOT, interpreter
 from benchmarks.peers.speed.plane import LEAST, LONGEST, MOST
-from nbf.evaluation.records import ALL, Record, Run, add, check_writable, run_key
+from nbf.files.atomic import check_writable
+from nbf_paper.records import ALL, Record, Run, add, run_key
 
 PARTICLES, FILTERS = (32, 128, 1024, 10_000, 100_000), (1, 256, 4096)
 ROUNDS = 5
@@ -150,7 +151,7 @@ def main() -> None:
     config |= {"load_average": round(load, 2)}
     seconds = round(time.monotonic() - start, 1)
     add(folder, records, Run(run, 0, "python -m benchmarks.peers", seconds, config))
-    print(f"records in {folder}; draw them with: nbf report --results {folder.parent}")
+    print(f"records in {folder}; draw them with: nbf-paper report --results {folder.parent}")
 
 
 if __name__ == "__main__":

@@ -37,10 +37,6 @@ Embedding = Float[Array, " m"]
 """θ, the vector that stands for a belief."""
 
 
-class InputError(ValueError):
-    """Something a caller passed cannot be used; the message says what, why, and what to do."""
-
-
 class StateSpace(eqx.Module):
     """How a state becomes numbers for a network and back, and which states are legal.
 

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, UInt32
 
+from nbf.errors import InputError
+
 
 def stream(seed: int, *names: str | int) -> Key[Array, ""]:
     """The key of a named stream of a root seed; different names give independent streams."""
@@ -128,3 +130,13 @@ def rising_sums(probs: Float[Array, " k"]) -> Float[Array, " k"]:
     and an entry of probability zero would be drawn.
     """
     return jax.lax.cummax(jnp.where(probs > 0, jnp.cumsum(probs), 0.0))
+
+
+LARGEST_SEED = 2**31 - 1
+
+
+def seed(number: int) -> int:
+    """A seed that both JAX and a record can hold."""
+    if not 0 <= number <= LARGEST_SEED:
+        raise InputError(f"A seed is a whole number from 0 to {LARGEST_SEED}; got {number}.")
+    return number

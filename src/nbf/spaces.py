@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from nbf.contracts import InputError, StateSpace
+from nbf.contracts import StateSpace
+from nbf.errors import InputError
 
 
 class Lattice(StateSpace):

@@ -27,8 +27,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Key, PyTree
 
 from nbf import prng
-from nbf.contracts import InputError, Policy, StateSpace
+from nbf.contracts import Policy, StateSpace
 from nbf.environments.functional import FunctionalEnvironment, environment
+from nbf.errors import InputError
 
 Scale = float | Sequence[float] | np.ndarray | Array
 """One standard deviation, or one for each number of an observation."""

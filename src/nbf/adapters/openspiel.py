@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 from typing import Any
 
-from nbf.contracts import InputError
+from nbf.errors import InputError
 
 Probabilities = Mapping[int, float]
 """Action -> probability; an action that is not listed is never taken."""

@@ -21,8 +21,9 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from nbf.contracts import Belief, InputError, State
+from nbf.contracts import Belief, State
 from nbf.environments.matrices import FiniteEnvironment, from_matrices
+from nbf.errors import InputError
 
 LIMIT = 50_000_000
 """Entries of the largest table that is built: 200 MB."""

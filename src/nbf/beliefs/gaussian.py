@@ -14,7 +14,8 @@ from jax.scipy.special import ndtr, ndtri
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Key
 
-from nbf.contracts import Belief, InputError
+from nbf.contracts import Belief
+from nbf.errors import InputError
 from nbf.spaces import Box
 
 NARROWEST = 1e-5

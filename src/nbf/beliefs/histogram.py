@@ -14,11 +14,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from nbf.beliefs import resampling
 from nbf.beliefs.gaussian import GaussianBelief
 from nbf.beliefs.kde import KernelDensityBelief
-from nbf.beliefs.particles import ParticleBelief, normalize
-from nbf.contracts import Belief, InputError
+from nbf.beliefs.particles import ParticleBelief
+from nbf.contracts import Belief
+from nbf.errors import InputError
+from nbf.resampling import schemes as resampling
+from nbf.resampling.weights import normalize
 from nbf.spaces import Box
 
 PAD = 0.5

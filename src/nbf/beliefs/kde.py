@@ -19,9 +19,10 @@ from jax.scipy.special import ndtr
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Key
 
-from nbf.beliefs import resampling
-from nbf.beliefs.particles import ParticleBelief, effective_sample_size, normalize
+from nbf.beliefs.particles import ParticleBelief
 from nbf.contracts import Belief
+from nbf.resampling import schemes as resampling
+from nbf.resampling.weights import effective_sample_size, normalize
 from nbf.spaces import Box
 
 NARROWEST = 1e-3

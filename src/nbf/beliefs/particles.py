@@ -11,26 +11,10 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Key, PyTree
 
-from nbf.beliefs import resampling
-from nbf.contracts import Belief, InputError, State
-
-
-def normalize(log_weights: Float[Array, " n"]) -> tuple[Float[Array, " n"], Float[Array, ""]]:
-    """Log weights that sum to one, and the log of their total, by log-sum-exp.
-
-    NaN and +inf count as no weight. If no entry has any, every log weight and the total are -inf.
-    """
-    weights, largest = resampling.scaled(log_weights)
-    log_total = largest + jnp.log(jnp.sum(weights))
-    shift = jnp.maximum(log_total, jnp.finfo(log_weights.dtype).min)
-    return jnp.where(log_weights < jnp.inf, log_weights, -jnp.inf) - shift, log_total
-
-
-def effective_sample_size(log_weights: Float[Array, " n"]) -> Float[Array, ""]:
-    """(Σw)² / Σw², between 1 and n; 0 if no entry has any weight."""
-    weights, _ = resampling.scaled(log_weights)
-    squares = jnp.sum(weights * weights)
-    return jnp.where(squares > 0, jnp.sum(weights) ** 2 / jnp.maximum(squares, 1.0), 0.0)
+from nbf.contracts import Belief, State
+from nbf.errors import InputError
+from nbf.resampling import schemes as resampling
+from nbf.resampling.weights import normalize
 
 
 class ParticleBelief(Belief):

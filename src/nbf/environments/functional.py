@@ -25,7 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
-from nbf.contracts import Environment, Family, InputError, Observation, Policy, State, StateSpace
+from nbf.contracts import Environment, Family, Observation, Policy, State, StateSpace
+from nbf.errors import InputError
 
 
 class FunctionalEnvironment(Environment):

@@ -30,8 +30,9 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from nbf import prng
-from nbf.contracts import Enumerable, Environment, Family, InputError, Observation
+from nbf.contracts import Enumerable, Environment, Family, Observation
 from nbf.environments.goofspiel_game import DRAW, LOSS, NONE, OVER, WIN, BidPolicy, GoofspielGame, public_features
+from nbf.errors import InputError
 from nbf.spaces import Tokens
 
 MOST_LISTED = 8

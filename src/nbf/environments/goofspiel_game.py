@@ -21,7 +21,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from nbf import prng
-from nbf.contracts import InputError
+from nbf.errors import InputError
 
 LOSS, DRAW, WIN, OVER = 0, 1, 2, 3
 """What a round brings to the first player; `OVER` once there are no more rounds."""

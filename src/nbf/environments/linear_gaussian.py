@@ -17,7 +17,8 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Key
 from numpy.typing import ArrayLike
 
-from nbf.contracts import Environment, InputError, Observation
+from nbf.contracts import Environment, Observation
+from nbf.errors import InputError
 from nbf.spaces import Box
 
 HORIZON, WIDTH = 20, 4.0

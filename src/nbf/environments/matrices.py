@@ -15,7 +15,8 @@ from jaxtyping import Array, Float, Int, Key
 from numpy.typing import ArrayLike
 
 from nbf import prng
-from nbf.contracts import Enumerable, InputError, Observation, Policy
+from nbf.contracts import Enumerable, Observation, Policy
+from nbf.errors import InputError
 from nbf.spaces import Lattice
 
 ROW_TOLERANCE = 1e-5

@@ -21,7 +21,8 @@ from jax.core import Tracer
 from jax.scipy.stats import norm
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from nbf.contracts import Environment, Family, InputError, Observation
+from nbf.contracts import Environment, Family, Observation
+from nbf.errors import InputError
 from nbf.spaces import Box
 
 DIRECTIONS = ((-1.0, 0.0), (1.0, 0.0), (0.0, -1.0), (0.0, 1.0))

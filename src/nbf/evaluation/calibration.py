@@ -33,9 +33,10 @@ from jax.scipy.special import gammaincc
 from jaxtyping import Array, Float, Int, Key
 
 from nbf.beliefs.categorical import CategoricalBelief
-from nbf.contracts import BeliefModel, BeliefSource, Embedding, InputError, State, StateSpace
+from nbf.contracts import BeliefModel, BeliefSource, Embedding, State, StateSpace
+from nbf.errors import InputError
+from nbf.evaluation.batches import in_batches, mean_and_error
 from nbf.evaluation.divergence import jensen_shannon
-from nbf.evaluation.evaluate import in_batches, mean_and_error
 
 BINS = 20
 """Bars of a PIT histogram."""

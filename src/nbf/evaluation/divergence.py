@@ -8,8 +8,9 @@ from jax.scipy.special import rel_entr
 from jaxtyping import Array, Float
 
 from nbf.beliefs.categorical import CategoricalBelief
-from nbf.beliefs.particles import ParticleBelief, normalize
+from nbf.beliefs.particles import ParticleBelief
 from nbf.contracts import Belief, Enumerable
+from nbf.resampling.weights import normalize
 
 
 def jensen_shannon(p: Float[Array, " k"], q: Float[Array, " k"]) -> Float[Array, ""]:

@@ -8,20 +8,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
-from nbf.beliefs.modelled import ModelBelief
-from nbf.contracts import (
-    BeliefModel,
-    Embedding,
-    Environment,
-    Filter,
-    FilterInfo,
-    FilterState,
-    InputError,
-    Observation,
-    Policy,
-)
+from nbf.beliefs.model import ModelBelief
+from nbf.contracts import BeliefModel, Embedding, Environment, Filter, FilterInfo, FilterState, Observation, Policy
+from nbf.errors import InputError
 from nbf.filters.exact import ExactFilter
-from nbf.filters.neural import check_space
+from nbf.filters.neural.filter import check_space
 
 
 class ApproxState(eqx.Module):

@@ -1,7 +1,8 @@
 """The particle filter for states that can be listed: every way on, then the best few (Fearnhead, Clifford 2003).
 
 Per step: leave as many points as have branches for `num_calls`, by the resampling that is optimal for discrete
-states (`nbf.spread`); follow every branch of each; weigh them all by the likelihood of the observation; add up what
+states (`nbf.resampling.optimal`); follow every branch of each; weigh them all by the likelihood of the observation; add
+up what
 has led to the same state. Chance comes in where points are left out, and nowhere else.
 
 Where the environment tells the chances of branches beforehand, the same resampling chooses branches instead of points:
@@ -15,10 +16,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from nbf.beliefs.particles import ParticleBelief, effective_sample_size, normalize
-from nbf.contracts import Enumerable, Environment, Filter, FilterInfo, InputError, Observation, Policy, State
+from nbf.beliefs.particles import ParticleBelief
+from nbf.contracts import Enumerable, Environment, Filter, FilterInfo, Observation, Policy, State
+from nbf.errors import InputError
 from nbf.filters.particle import ParticleState
-from nbf.spread import merged, optimal, ways
+from nbf.resampling.optimal import merged, optimal, ways
+from nbf.resampling.weights import effective_sample_size, normalize
 
 
 class BranchingFilter(Filter):

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
 from nbf.beliefs.categorical import CategoricalBelief, Kernel, bayes, kernel
-from nbf.contracts import Enumerable, Environment, Filter, FilterInfo, InputError, Observation, Policy
+from nbf.contracts import Enumerable, Environment, Filter, FilterInfo, Observation, Policy
+from nbf.errors import InputError
 
 
 class ExactFilter(Filter):

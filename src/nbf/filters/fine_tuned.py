@@ -16,9 +16,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from nbf.beliefs.modelled import ModelBelief
-from nbf.contracts import BeliefModel, Environment, Filter, FilterInfo, InputError, Observation, Policy, State
-from nbf.filters.neural import check_space
+from nbf.beliefs.model import ModelBelief
+from nbf.contracts import BeliefModel, Environment, Filter, FilterInfo, Observation, Policy, State
+from nbf.errors import InputError
+from nbf.filters.neural.filter import check_space
 from nbf.filters.recurrent import RecurrentState, reader, remembered, sound
 
 

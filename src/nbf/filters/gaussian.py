@@ -24,7 +24,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
 from nbf.beliefs.gaussian import GaussianBelief
-from nbf.contracts import Environment, Filter, FilterInfo, InputError, Observation, Policy
+from nbf.contracts import Environment, Filter, FilterInfo, Observation, Policy
+from nbf.errors import InputError
 from nbf.spaces import Box
 
 MomentFunction = Callable[[Float[Array, " d"]], tuple[Float[Array, " e"], Float[Array, "e e"]]]

@@ -15,10 +15,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
-from nbf.beliefs.particles import ParticleBelief, effective_sample_size, normalize
-from nbf.beliefs.resampling import RESAMPLERS
-from nbf.contracts import Environment, Filter, FilterInfo, InputError, Observation, Policy, State
+from nbf.beliefs.particles import ParticleBelief
+from nbf.contracts import Environment, Filter, FilterInfo, Observation, Policy, State
+from nbf.errors import InputError
 from nbf.filters.attempts import diverged, some_weight, until_some_weight
+from nbf.resampling.schemes import RESAMPLERS
+from nbf.resampling.weights import effective_sample_size, normalize
 
 
 class ParticleState(NamedTuple):

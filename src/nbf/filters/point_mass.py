@@ -26,7 +26,8 @@ from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Key
 
 from nbf.beliefs.histogram import HistogramBelief
-from nbf.contracts import Environment, Filter, FilterInfo, InputError, Observation, Policy
+from nbf.contracts import Environment, Filter, FilterInfo, Observation, Policy
+from nbf.errors import InputError
 from nbf.spaces import Box
 
 FAR = 12.0

@@ -9,28 +9,20 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from nbf import prng
 from nbf.beliefs.categorical import CategoricalBelief
-from nbf.beliefs.sources import at_step
 from nbf.contracts import (
-    BeliefSource,
     Enumerable,
     Environment,
     Filter,
     FilterInfo,
-    InputError,
     Observation,
     Policy,
-    State,
-    StateSpace,
 )
-from nbf.filters.episodes import Episodic
+from nbf.errors import InputError
 
 
 @runtime_checkable
@@ -62,7 +54,7 @@ class PrefixFilter(Filter):
     """What `ExactFilter` gives, with the same state, for `Prefixes`: a policy call for each choice and no scatter."""
 
     def init(self, key: Key[Array, ""], environment: Environment) -> Float[Array, " states"]:
-        return jnp.exp(_listed(environment).initial_log_probs())
+        return jnp.exp(listed(environment).initial_log_probs())
 
     def update(
         self,
@@ -72,7 +64,7 @@ class PrefixFilter(Filter):
         environment: Environment,
         policy: Policy,
     ) -> tuple[Float[Array, " states"], FilterInfo]:
-        environment = _listed(environment)
+        environment = listed(environment)
         assert isinstance(environment, Prefixes)
         chances, branches = jnp.exp(environment.choice_log_probs(policy)), environment.branches
         predicted = jnp.where(environment.over, state, _grown(state, chances, branches))
@@ -99,67 +91,7 @@ class PrefixFilter(Filter):
         return jnp.where(possible, joint / scale, kept), info
 
     def belief(self, state: Float[Array, " states"], environment: Environment) -> CategoricalBelief:
-        return CategoricalBelief(state, _listed(environment))
-
-
-class PrefixPosteriors(BeliefSource):
-    """What `EpisodePosteriors` gives with a `PrefixFilter`, several times as fast.
-
-    Sequences of one length are those of one depth: a single pass over the listing makes the posteriors of all
-    depths of an episode, each in the place of its length.
-    """
-
-    family: Episodic
-    horizon: int = eqx.field(static=True)
-
-    def __check_init__(self) -> None:
-        if self.horizon < 0:
-            raise InputError(f"horizon must be 0 or more; got {self.horizon}.")
-
-    def posteriors(self, key: Key[Array, ""]) -> tuple[Float[Array, " states"], Environment]:
-        """The posteriors of all depths of a random episode, one after the other, and its environments."""
-        environments, policies, observations, _ = self.family.episode(key)
-        first = _listed(at_step(environments, 0, changing=True))
-        assert isinstance(first, Prefixes)
-        if self.horizon > len(first.branches):
-            raise InputError(f"An episode has {len(first.branches)} steps; got a horizon of {self.horizon}.")
-        depths = [jnp.exp(first.initial_log_probs())[: len(first.branches[0])]]
-        for time, entries in enumerate(first.branches[: self.horizon]):
-            step = at_step((environments, policies, observations), time, changing=True)
-            environment, policy, observation = step
-            weights = jnp.exp(environment.choice_log_probs(policy) + environment.choice_log_likelihoods(observation))
-            joint = (depths[-1][:, None] * weights.ravel()[entries]).ravel()
-            depths.append(joint / jnp.maximum(jnp.sum(joint), jnp.finfo(joint.dtype).tiny))
-        return jnp.concatenate(depths), environments
-
-    def sample(self, key: Key[Array, ""], n: int) -> tuple[State, StateSpace]:
-        depth_key, episode_key, sample_key = jax.random.split(key, 3)
-        probs, environments = self.posteriors(episode_key)
-        depth = jax.random.randint(depth_key, (), 0, self.horizon + 1)
-        environment = _listed(at_step(environments, jnp.maximum(depth - 1, 0), changing=True))
-        assert isinstance(environment, Prefixes)
-        sizes = np.asarray([len(environment.branches[0]), *(part.size for part in environment.branches)])
-        sizes = sizes[: self.horizon + 1]
-        start = jnp.asarray(np.cumsum(sizes) - sizes)[depth]
-        # No length has more sequences than the last one, so that its window fits at every start.
-        window = jax.lax.dynamic_slice(probs, (start,), (int(sizes[-1]),))
-        window = jnp.where(jnp.arange(sizes[-1]) < jnp.asarray(sizes)[depth], window, 0.0)
-        chosen = start + prng.categoricals(sample_key, window, n)
-        return jax.tree.map(lambda leaf: leaf[chosen], environment.states()), environment.space
-
-    def episode(self, key: Key[Array, ""], n: int) -> tuple[State, StateSpace]:
-        """n samples of every belief of one random episode, depths 0..horizon along a leading axis."""
-        episode_key, sample_key = jax.random.split(key)
-        probs, environments = self.posteriors(episode_key)
-        first = _listed(at_step(environments, 0, changing=True))
-        assert isinstance(first, Prefixes)
-        ends = np.cumsum([len(first.branches[0]), *(part.size for part in first.branches)])[: self.horizon + 1]
-        keys = jax.random.split(sample_key, self.horizon + 1)
-        parts = zip(keys, [0, *ends[:-1]], ends, strict=True)
-        chosen = jnp.stack([start + prng.categoricals(key, probs[start:end], n) for key, start, end in parts])
-        depths = np.maximum(np.arange(self.horizon + 1) - 1, 0)
-        spaces = jax.tree.map(lambda leaf: leaf[depths], environments.space)
-        return jax.tree.map(lambda leaf: leaf[chosen], first.states()), spaces
+        return CategoricalBelief(state, listed(environment))
 
 
 def _grown(
@@ -182,7 +114,7 @@ def _last_symbols(branches: tuple[Int[np.ndarray, "_ _"], ...], symbols: int) ->
     return np.concatenate([first, *(entries.ravel() % symbols for entries in branches)])
 
 
-def _listed(environment: Environment) -> Enumerable:
+def listed(environment: Environment) -> Enumerable:
     if not isinstance(environment, Enumerable) or not isinstance(environment, Prefixes):
         raise InputError(
             f"The prefix filter needs sequences that grow, with branches and choice_log_probs; "

@@ -9,19 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from nbf.beliefs.modelled import ModelBelief
-from nbf.contracts import (
-    BeliefModel,
-    Embedding,
-    Environment,
-    Filter,
-    FilterInfo,
-    InputError,
-    Observation,
-    Policy,
-    StateSpace,
-)
-from nbf.filters.neural import check_space
+from nbf.beliefs.model import ModelBelief
+from nbf.contracts import BeliefModel, Embedding, Environment, Filter, FilterInfo, Observation, Policy, StateSpace
+from nbf.errors import InputError
+from nbf.filters.neural.filter import check_space
 
 Memory = Float[Array, "layers 2 width"]
 

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 from jaxtyping import Array, Key, PyTree
 
-from nbf.beliefs.sources import at_step
 from nbf.contracts import Environment, Filter, FilterInfo, FilterState, Observation, Policy
+from nbf.environments.rollout import at_step
 
 
 def run(

@@ -32,10 +32,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from nbf.beliefs.modelled import ModelBelief
-from nbf.beliefs.particles import normalize
-from nbf.contracts import Belief, Environment, Filter, FilterInfo, FilterState, InputError, Observation, Policy, State
+from nbf.beliefs.model import ModelBelief
+from nbf.contracts import Belief, Environment, Filter, FilterInfo, FilterState, Observation, Policy, State
+from nbf.errors import InputError
 from nbf.filters.attempts import diverged
+from nbf.resampling.weights import normalize
 
 BETS = (0.25, 0.5, 0.75, 2.0)
 """κ: on some p that are tiny, on ever more that are small, and on hardly any that is small; each also for 1 - p."""

@@ -19,7 +19,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from nbf.contracts import Embedding, InputError, State, StateSpace
+from nbf.contracts import Embedding, State, StateSpace
+from nbf.errors import InputError
 from nbf.models.networks import Perceptron
 from nbf.models.set_encoder import TABLE_LIMIT, inputs, one_hot_cells
 from nbf.spaces import Lattice

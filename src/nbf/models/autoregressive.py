@@ -23,10 +23,11 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from nbf.contracts import InputError, StateSpace
+from nbf.contracts import StateSpace
+from nbf.errors import InputError
 from nbf.models.networks import Perceptron
+from nbf.resampling.optimal import optimal
 from nbf.spaces import Tokens
-from nbf.spread import optimal
 
 LARGEST_LAYER = 2**26
 """Weights in the largest layer, 256 MB of them: what a config asks for is refused before memory is taken."""

@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from nbf.contracts import BeliefModel, Embedding, InputError, State, StateSpace
+from nbf.contracts import BeliefModel, Embedding, State, StateSpace
+from nbf.errors import InputError
 from nbf.models.attention import AttentionConfig
 from nbf.models.autoregressive import AutoregressiveConfig
 from nbf.models.dequantization import DequantizedFlow, DequantizedFlowConfig

@@ -26,7 +26,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
-from nbf.contracts import Embedding, InputError, StateSpace
+from nbf.contracts import Embedding, StateSpace
+from nbf.errors import InputError
 from nbf.models.coupling import Coupling
 from nbf.models.flow import BASES, QUANTILES, check_choice, check_coupling, log_logistic, logit, unit_log_density
 from nbf.models.networks import Perceptron, columns

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
-from nbf.contracts import Embedding, InputError, StateSpace
+from nbf.contracts import Embedding, StateSpace
+from nbf.errors import InputError
 from nbf.models.networks import Perceptron
 from nbf.spaces import Lattice
 

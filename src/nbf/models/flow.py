@@ -18,7 +18,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from nbf import prng
-from nbf.contracts import InputError, StateSpace
+from nbf.contracts import StateSpace
+from nbf.errors import InputError
 from nbf.models.coupling import Coupling
 from nbf.models.networks import ACTIVATIONS, columns
 from nbf.models.transforms import Transform, transform_of

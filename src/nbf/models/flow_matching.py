@@ -33,7 +33,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from nbf.contracts import InputError, StateSpace
+from nbf.contracts import StateSpace
+from nbf.errors import InputError
 from nbf.models.networks import Perceptron, columns
 from nbf.spaces import Box
 

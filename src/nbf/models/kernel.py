@@ -23,7 +23,8 @@ from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
-from nbf.contracts import BeliefModel, Embedding, InputError, State, StateSpace
+from nbf.contracts import BeliefModel, Embedding, State, StateSpace
+from nbf.errors import InputError
 from nbf.models.set_encoder import inputs, mean_weights, one_hot_cells
 from nbf.spaces import Box, Lattice
 

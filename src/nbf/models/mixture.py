@@ -18,7 +18,8 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
-from nbf.contracts import InputError, StateSpace
+from nbf.contracts import StateSpace
+from nbf.errors import InputError
 from nbf.models.networks import Perceptron
 from nbf.spaces import Box
 

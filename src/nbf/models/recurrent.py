@@ -17,7 +17,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
-from nbf.contracts import Embedding, InputError, Observation, State, StateSpace
+from nbf.contracts import Embedding, Observation, State, StateSpace
+from nbf.errors import InputError
 from nbf.models.networks import Perceptron
 
 Memory = Float[Array, "layers 2 width"]

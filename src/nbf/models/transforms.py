@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from nbf.contracts import InputError
+from nbf.errors import InputError
 
 LOG_SCALE_LIMIT = 2.0
 """One map scales by at most e^2. AdaGrad at 0.1 takes large first steps: without a bound the loss of the

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from nbf import prng
-from nbf.contracts import BeliefModel, Environment, Family, Filter, InputError, StateSpace
+from nbf.contracts import BeliefModel, Environment, Family, Filter, StateSpace
+from nbf.errors import InputError
 from nbf.testing.environments import check_environment
 from nbf.testing.filters import check_filter
 from nbf.testing.models import check_model

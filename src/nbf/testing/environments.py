@@ -13,7 +13,8 @@ import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from nbf import prng
-from nbf.contracts import Enumerable, Environment, InputError, Policy, Stencil
+from nbf.contracts import Enumerable, Environment, Policy, Stencil
+from nbf.errors import InputError
 from nbf.testing import simulation
 from nbf.testing.report import Checks, Failure, Report, first, kinds, same_kinds, take
 from nbf.testing.simulation import CASES, DRAWS, EPISODES, TOLERANCE

@@ -13,7 +13,8 @@ import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
 from nbf import prng
-from nbf.contracts import BeliefModel, Environment, InputError, State, StateSpace
+from nbf.contracts import BeliefModel, Environment, State, StateSpace
+from nbf.errors import InputError
 from nbf.spaces import Lattice, Tokens
 from nbf.testing import simulation
 from nbf.testing.report import Checks, Failure, Report, first, kinds, take

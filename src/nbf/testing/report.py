@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from nbf.contracts import InputError
+from nbf.errors import InputError
 
 
 class ConformanceError(InputError):

@@ -27,8 +27,9 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Key, PyTree
 
-from nbf.contracts import BeliefModel, BeliefSource, InputError, State, StateSpace
-from nbf.training import checkpoint
+from nbf.contracts import BeliefModel, BeliefSource, State, StateSpace
+from nbf.errors import InputError
+from nbf.files import checkpoint
 from nbf.training.progress import Progress
 
 OPTIMIZERS: dict[str, Callable[[optax.ScalarOrSchedule], optax.GradientTransformation]] = {

@@ -1,0 +1,5 @@
+"""The command line `nbf-paper`."""
+
+from nbf_paper.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,191 @@
+"""`nbf-paper reproduce`: the experiments of the paper, one or all, run and recorded."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Union
+
+from rich.console import Console
+from tyro.conf import Suppress, arg, subcommand
+
+from nbf.cli.command import FAILED, Command, Flag, is_mistake, say
+from nbf.files.atomic import check_writable
+from nbf_paper.experiments import choices
+from nbf_paper.records import completed
+
+if TYPE_CHECKING:
+    Chosen = choices.Experiment | choices.All
+else:
+    _OPTIONS = {**{name: entry.options for name, entry in choices.EXPERIMENTS.items()}, "all": choices.All}
+    Chosen = Union[tuple(Annotated[options, subcommand(name)] for name, options in _OPTIONS.items())]  # noqa: UP007
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduce(Command):
+    """Train, evaluate and record an experiment of the paper; what is recorded already is not run again."""
+
+    experiment: Chosen
+    """Which experiment."""
+    seeds: Annotated[
+        int | None, arg(help_behavior_hint="(default: 1; with all, as many as the documentation shows)")
+    ] = None
+    """How many training seeds."""
+    first_seed: int = 0
+    """The first of them."""
+    steps: Annotated[int | None, arg(help_behavior_hint="(default: as in the paper; few with --quick)")] = None
+    """Gradient steps."""
+    episodes: Annotated[int | None, arg(help_behavior_hint="(default: mostly 500; few with --quick)")] = None
+    """Episodes, or beliefs, of an evaluation."""
+    quick: Flag = False
+    """Try the whole path in a few minutes, in folders of its own."""
+    results: Annotated[Path | None, arg(help_behavior_hint="(default: results; results-quick with --quick)")] = None
+    """Folder of the records."""
+    runs: Annotated[Path | None, arg(help_behavior_hint="(default: runs; runs-quick with --quick)")] = None
+    """Folder of the trainings."""
+    command: Suppress[str] = ""
+    """The command as it was typed, for the record."""
+
+    @property
+    def folders(self) -> tuple[Path, Path]:
+        """Of the records and of the trainings."""
+        ending = "-quick" if self.quick else ""
+        return self.results or Path(f"results{ending}"), self.runs or Path(f"runs{ending}")
+
+    def answer(self) -> dict[str, Any]:
+        with _compiling_quickly() if self.quick else contextlib.nullcontext():
+            if isinstance(self.experiment, choices.All):
+                return self._everything(self.experiment)
+            return self._one(self.experiment)
+
+    def _one(self, experiment: choices.Experiment) -> dict[str, Any]:
+        """Run one experiment; whatever can be refused is refused before any work."""
+        results, runs = self.folders
+        folder = results / choices.name_of(experiment)
+        todo = self._jobs(choices.Part(experiment))
+        check_writable(folder)
+        check_writable(runs)
+        recorded = [completed(folder, job.key) for job in todo]
+        for job, finished in zip(todo, recorded, strict=True):
+            if not finished:
+                job.check(runs)
+        done = []
+        for number, job in enumerate(todo, start=1):
+            state = "recorded already" if recorded[number - 1] else "to do"
+            say(f"[{number}/{len(todo)}] {job.title}: {state}")
+            done.append(self._run(job, folder))
+        return {"results": str(folder), "runs": done}
+
+    def _everything(self, options: choices.All) -> dict[str, Any]:
+        """Run all that is planned; what fails is told at the end and costs nothing but itself."""
+        results, runs = self.folders
+        page = options.html or Path("nbf-report-quick.html" if self.quick else "nbf-report.html")
+        failed: list[dict[str, str]] = []
+        todo = self._planned(failed)
+        for folder in (results, runs, page.parent):
+            check_writable(folder)
+        done, begin = [], time.monotonic()
+        for number, (name, job) in enumerate(todo, start=1):
+            elapsed = timedelta(seconds=round(time.monotonic() - begin))
+            say(f"[{number}/{len(todo)}] {elapsed}  {name}: {job.title}")
+            with _collected(failed, f"{name}: {job.title}"):
+                if not completed(results / name, job.key):
+                    job.check(runs)
+                done.append({"experiment": name, **self._run(job, results / name)})
+            if number == len(todo) or todo[number][0] != name:
+                _forget_compiled()
+        with _collected(failed, "the page"):
+            from nbf_paper.report.pages import write_html
+
+            write_html(results, page)
+        return {"results": str(results), "runs": done, "failed": failed, "page": str(page)}
+
+    def _planned(self, failed: list[dict[str, str]]) -> list[tuple[str, choices.Job]]:
+        """The jobs of all experiments, with the experiment's name; a wrong option is an error at once."""
+        found = []
+        for name, entry in choices.EXPERIMENTS.items():
+            with _collected(failed, name, mistakes=False):
+                for part in entry.planned(quick=self.quick):
+                    found += [(name, job) for job in self._jobs(part)]
+        return found
+
+    def _jobs(self, part: choices.Part) -> list[choices.Job]:
+        """What a part asks for, as much of it as the options say."""
+        from nbf_paper.experiments.requests import at_least
+
+        count = part.seeds if self.seeds is None else at_least(1, seeds=self.seeds)
+        entry = choices.EXPERIMENTS[choices.name_of(part.options)]
+        usual = entry.quick if self.quick else choices.Amount(steps=part.steps)
+        steps = usual.steps if self.steps is None else self.steps
+        episodes = usual.episodes if self.episodes is None else self.episodes
+        seeds = range(self.first_seed, self.first_seed + count)
+        return list(part.options.jobs(choices.Amount(seeds, steps, episodes, usual.few)))
+
+    def _run(self, job: choices.Job, folder: Path) -> dict[str, Any]:
+        from nbf.plot.terminal import Meter
+
+        begin = time.monotonic()
+        with Meter(job.evaluated) as meter:
+            new = job.run(folder, self.folders[1], command=self.command, bar=meter)
+        return {"run": job.title, "key": job.key, "new": new, "seconds": round(time.monotonic() - begin, 1)}
+
+    def show(self, answer: dict[str, Any], console: Console) -> None:
+        if isinstance(self.experiment, choices.All):
+            new = [run["seconds"] for run in answer["runs"] if run["new"]]
+            print(
+                f"{len(answer['runs'])} runs recorded, {len(new)} of them now, in {timedelta(seconds=round(sum(new)))}"
+            )
+            print(f"records in {answer['results']}; all figures and tables in {answer['page']}")
+            for failure in answer["failed"]:
+                say(f"nbf: {failure['what']} failed: {failure['error']}")
+            return
+        from nbf_paper.report.pages import EXPERIMENTS
+
+        folder = Path(answer["results"])
+        for table in EXPERIMENTS[folder.name](folder).tables.values():
+            print(f"\n{table}")
+        print(f"\nrecords in {folder}; draw them with: nbf-paper report --results {folder.parent}")
+
+    def code(self, answer: dict[str, Any]) -> int:
+        return FAILED if answer.get("failed") else 0
+
+
+@contextlib.contextmanager
+def _collected(failed: list[dict[str, str]], what: str, *, mistakes: bool = True) -> Iterator[None]:
+    """Go on after an error, which is kept; one that is the library's fault is shown in full at once.
+
+    Without `mistakes`, a caller's mistake is raised all the same.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not is_mistake(error):
+            traceback.print_exc()
+        elif not mistakes:
+            raise
+        say(f"nbf: {what} failed: {error}")
+        failed.append({"what": what, "error": str(error) or type(error).__name__})
+
+
+@contextlib.contextmanager
+def _compiling_quickly() -> Iterator[None]:
+    """A short run spends most of its time in the compiler: have it do less."""
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", True)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", False)
+
+
+def _forget_compiled() -> None:
+    """Free what was compiled for one experiment and serves no other: all together do not fit into every memory."""
+    import jax
+
+    jax.clear_caches()

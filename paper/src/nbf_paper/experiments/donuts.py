@@ -1,0 +1,242 @@
+"""The paper's illustrative example: belief models of donuts (section "Illustrative Example: Donuts" and
+the appendix "Illustrative Example using Conditional Flow Matching"), one arm for each decoder.
+
+Nothing is filtered here. A model embeds 64 samples of an unseen donut; its density is compared with
+the donut's own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from nbf import prng
+from nbf.contracts import BeliefModel
+from nbf.errors import InputError
+from nbf.evaluation.batches import in_batches, mean_and_error
+from nbf.evaluation.calibration import calibrate
+from nbf.models.belief_model import ModelConfig, space_config
+from nbf.models.flow import CouplingFlowConfig
+from nbf.models.flow_matching import FlowMatchingConfig
+from nbf.models.mixture import MixtureConfig
+from nbf.models.set_encoder import MeanConfig
+from nbf.training.fit import FitConfig, described
+from nbf_paper.config import DonutsConfig
+from nbf_paper.donuts import Donut, Donuts
+from nbf_paper.experiments.training_runs import Counter, TrainingRun, train_and_record
+from nbf_paper.pictures import write_picture
+from nbf_paper.records import ALL, Record, run_key
+
+TRAINING = FitConfig(steps=30_000, batch=32, samples=128, optimizer="adam", learning_rate=3e-3, schedule="cosine")
+"""The paper's table, but for a learning rate that starts at 0.003 and falls to zero."""
+PAPER = replace(TRAINING, learning_rate=1e-3, schedule="constant")
+"""The paper's table."""
+DECODERS = {
+    "flow": CouplingFlowConfig("affine", layers=8, width=32, depth=3, activation="silu"),
+    "flow-paper": CouplingFlowConfig("affine", layers=8, width=32, depth=3),
+    "nlsq": CouplingFlowConfig("nlsq", layers=4, width=32, depth=3, activation="silu"),
+    "spline": CouplingFlowConfig("spline", layers=4, width=32, depth=3, activation="silu"),
+    "mixture": MixtureConfig(),
+    "cfm-independent": FlowMatchingConfig("independent"),
+    "cfm-ot": FlowMatchingConfig("ot"),
+}
+"""The arms. `flow` and the two `cfm` have the sizes of the paper's table; `flow-paper` has its learning rate
+and, as its other models, ReLU as well."""
+SHOWN = 3
+"""How many unseen donuts the figure shows."""
+GRID = 120
+"""Points along each axis of a density's picture."""
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """How a model of donuts is scored."""
+
+    beliefs: int = 500
+    """Unseen donuts."""
+    embedded: int = 64
+    """Samples of each that are embedded."""
+    held_out: int = 256
+    """Samples of each that are scored."""
+
+
+@dataclass(frozen=True)
+class DonutsJob:
+    """One decoder with one training seed: trained, scored, recorded."""
+
+    decoder: str
+    seed: int = 0
+    donuts: DonutsConfig = field(default_factory=DonutsConfig)
+    steps: int | None = None
+    """Gradient steps, where not all are wanted."""
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+
+    def __post_init__(self) -> None:
+        if self.decoder not in DECODERS:
+            raise InputError(f"There is no decoder {self.decoder!r} for donuts; choose from {', '.join(DECODERS)}.")
+
+    @property
+    def evaluated(self) -> int:
+        """How many episodes or beliefs the evaluation counts."""
+        return self.evaluation.beliefs
+
+    @property
+    def title(self) -> str:
+        return f"donuts {self.decoder} seed {self.seed}"
+
+    @property
+    def source(self) -> Donuts:
+        return Donuts(self.donuts.offset, self.donuts.radius, self.donuts.width)
+
+    @property
+    def model(self) -> ModelConfig:
+        return ModelConfig(
+            space_config(self.source.space), DECODERS[self.decoder], MeanConfig(width=64, depth=3), embedding=8
+        )
+
+    @property
+    def training(self) -> FitConfig:
+        config = PAPER if self.decoder == "flow-paper" else TRAINING
+        return config if self.steps is None else replace(config, steps=self.steps)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that the numbers depend on."""
+        return {
+            "environment": asdict(self.donuts), "arm": self.decoder, "seed": self.seed, "model": asdict(self.model),
+            "training": described(self.training), "evaluation": asdict(self.evaluation),
+        }  # fmt: skip
+
+    @property
+    def key(self) -> str:
+        """The name of this run in `runs.json`."""
+        return run_key(f"donuts/{self.decoder}/{self.seed}", self.settings)
+
+    def training_run(self, runs: Path) -> TrainingRun:
+        folder = runs / "donuts" / f"{self.decoder}-{self.seed}"
+        environment = {"name": "donuts", **asdict(self.donuts)}
+        return TrainingRun(folder, self.model, self.training, lambda: self.source, environment, self.seed, self.title)
+
+    def train(self, runs: Path) -> Path:
+        """Train, or go on with a training that was stopped; the path of the model."""
+        names = ("parameters", "training")
+        return self.training_run(runs).train(*(prng.stream(self.seed, "donuts", self.decoder, n) for n in names))
+
+    def check(self, runs: Path) -> None:
+        """Raise if the model that is there was trained with other settings."""
+        self.training_run(runs).check_same()
+
+    def run(self, results: Path, runs: Path, *, command: str, bar: Counter) -> bool:
+        """Do what is not recorded yet; whether anything was to do."""
+
+        def scored(model: BeliefModel, seconds: float) -> list[Record]:
+            records = evaluate(self, model.prepared(), bar)
+            if self.seed == 0:
+                write_picture(results / f"{self.decoder}.npz", pictures(self, model.prepared()))
+            return [*records, replace(records[0], metric="training_seconds", value=seconds, se=None)]
+
+        return train_and_record(self, results, runs, scored, command)
+
+
+@eqx.filter_jit
+def _scores(
+    model: BeliefModel, source: Donuts, settings: EvaluationConfig, keys: Key[Array, " beliefs"]
+) -> tuple[Float[Array, " beliefs"], ...]:
+    """Of each donut: the model's held-out NLL, how much that is above the donut's own, and its entropy."""
+
+    def one(key: Key[Array, ""]) -> tuple[Float[Array, ""], ...]:
+        donut_key, sample_key = jax.random.split(key)
+        donut = source.belief(donut_key)
+        samples = donut.sample(sample_key, settings.embedded + settings.held_out)
+        embedding = model.embed(samples[: settings.embedded], jnp.zeros(settings.embedded))
+        held_out = samples[settings.embedded :]
+        log_prob = model.log_prob(embedding, held_out, source.space)
+        return -jnp.mean(log_prob), jnp.mean(donut.log_probs(held_out) - log_prob), donut.entropy()
+
+    return jax.vmap(one)(keys)
+
+
+def evaluate(job: DonutsJob, model: BeliefModel, bar: Counter) -> list[Record]:
+    """Records of one model; times are of one call on this machine, as it was."""
+    settings, source = job.evaluation, job.source
+    bar.describe(job.title)
+    key = prng.stream(job.seed, "donuts", "evaluation")
+    keys = jax.random.split(key, settings.beliefs)
+    values = in_batches(
+        lambda keys: _scores(model, source, settings, keys), (keys,), batch=min(20, settings.beliefs),
+        advance=bar.advance,
+    )  # fmt: skip
+    base = Record(
+        experiment="donuts", config="donuts", filter="approx", arm=job.decoder, particles=settings.embedded, calls=0,
+        seed=job.seed, step=ALL, metric="nll", value=0.0, se=None, episodes=settings.beliefs,
+    )  # fmt: skip
+    records = []
+    for metric, value in zip(("nll", "nll_gap", "entropy"), values, strict=True):
+        mean, error = mean_and_error(value)
+        records.append(replace(base, metric=metric, value=float(mean), se=float(error)))
+    found = calibrate(key, model, source, beliefs=min(200, settings.beliefs), embed=settings.embedded)
+    records += [
+        replace(base, metric="energy_distance", value=found.energy, se=found.energy_error),
+        replace(base, metric="coverage_gap", value=found.coverage_gap),
+    ]
+    for metric, microseconds in _times(model, source).items():
+        records.append(replace(base, metric=metric, value=microseconds))
+    return records
+
+
+def _times(model: BeliefModel, source: Donuts) -> dict[str, float]:
+    """Microseconds of drawing 16 states and of the density of 64, compiled, the fastest tenth of many calls."""
+    embedding = model.embed(source.sample(jax.random.key(0), 64)[0], jnp.zeros(64))
+    points, _ = source.sample(jax.random.key(1), 64)
+    leaves, structure = jax.tree.flatten((model, embedding, points))
+
+    def compiled(function: Callable) -> Callable:
+        return jax.jit(lambda *leaves: function(*structure.unflatten(leaves)))
+
+    calls = {
+        "us_sample_16": compiled(lambda model, θ, _: model.sample(jax.random.key(2), θ, 16, source.space)),
+        "us_density_64": compiled(lambda model, θ, points: model.log_prob(θ, points, source.space)),
+    }
+    found = {}
+    for name, call in calls.items():
+        jax.block_until_ready(call(*leaves))
+        times, end = [], time.perf_counter() + 1.0
+        while time.perf_counter() < end or len(times) < 5:
+            start = time.perf_counter()
+            jax.block_until_ready(call(*leaves))
+            times.append(time.perf_counter() - start)
+        found[name] = float(np.percentile(times, 10)) * 1e6
+    return found
+
+
+def pictures(job: DonutsJob, model: BeliefModel) -> dict[str, np.ndarray]:
+    """For a few unseen donuts: the points that were embedded, and the model's and the true density on a grid."""
+    reach = job.source.space.high[0]
+    axis = np.linspace(-1.3 * reach, 1.3 * reach, GRID, dtype=np.float32)
+    grid = jnp.asarray(np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2))
+
+    @eqx.filter_jit
+    def one(model: BeliefModel, key: Key[Array, ""]) -> tuple[Array, Array, Array]:
+        donut_key, sample_key = jax.random.split(key)
+        donut: Donut = job.source.belief(donut_key)
+        points = donut.sample(sample_key, job.evaluation.embedded)
+        embedding = model.embed(points, jnp.zeros(len(points)))
+        return points, model.log_prob(embedding, grid, job.source.space), donut.log_probs(grid)
+
+    keys = jax.random.split(prng.stream(0, "donuts", "picture"), SHOWN)
+    points, density, truth = (np.stack(part) for part in zip(*(one(model, key) for key in keys), strict=True))
+    shape = (SHOWN, GRID, GRID)
+    return {
+        "axis": axis, "points": points,
+        "density": np.exp(density).reshape(shape).astype(np.float16),
+        "truth": np.exp(truth).reshape(shape).astype(np.float16),
+    }  # fmt: skip

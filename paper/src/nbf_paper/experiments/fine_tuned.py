@@ -1,0 +1,113 @@
+"""What fine-tuning at test time buys, and what it costs (the discussion of Sokota et al. in section "Wall-Clock Time
+Experiments"): the recurrent baseline of randomized grids, adapted by m gradient steps at every filter step, beside
+neural filters, which are told the same and take none."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from nbf.contracts import BeliefModel
+from nbf.errors import InputError
+from nbf.files.shipped import shipped_model
+from nbf.filters.fine_tuned import FineTunedFilter
+from nbf.filters.neural.filter import NeuralBayesianFilter
+from nbf.training.fit import described
+from nbf_paper.config import GridworldConfig
+from nbf_paper.experiments.gridworld import arm_of, compared, train, training_run
+from nbf_paper.experiments.rows import Contender
+from nbf_paper.experiments.training_runs import Counter, train_and_record
+from nbf_paper.records import Record, run_key
+
+CONFIG = GridworldConfig.parse("8-2D-random")
+"""Where a model is shipped for the neural filters."""
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """How the filters are scored."""
+
+    episodes: int = 50
+    """The first of those that Gridworld's filters are scored on."""
+    gradient_steps: tuple[int, ...] = (0, 1, 10, 100)
+    """m, for each filter."""
+    batch: int = 32
+    """Trajectories of a gradient step."""
+    learning_rate: float = 3e-2
+    """Of Adam: the best of 0.003, 0.01 and 0.03 for m = 10, on other episodes."""
+    neural_filters: tuple[int, ...] = (16, 32)
+    """Particle counts of the shipped model's filters."""
+
+    def __post_init__(self) -> None:
+        if self.episodes < 2:
+            raise InputError(f"A standard error needs at least 2 episodes; got {self.episodes}.")
+
+
+def contenders(model: BeliefModel, horizon: int, settings: EvaluationConfig) -> list[Contender]:
+    """A filter for each m, and the neural filters. Calls are the mean over the steps of an episode."""
+    rows = []
+    for steps in settings.gradient_steps:
+        filter = FineTunedFilter(
+            model, steps, batch=settings.batch, learning_rate=settings.learning_rate, longest=horizon
+        )
+        calls = sum(filter.calls(time) for time in range(1, horizon + 1)) / horizon
+        rows.append(Contender(filter, "fine-tuned", f"m={steps}", 0, round(calls)))
+    neural = shipped_model(CONFIG.name)
+    return rows + [
+        Contender(NeuralBayesianFilter.faithful(neural, n), "nbf", "faithful", n, n) for n in settings.neural_filters
+    ]
+
+
+@dataclass(frozen=True)
+class FineTunedJob:
+    """One training seed: Gridworld's recurrent model, trained if it is not there, adapted and scored."""
+
+    seed: int
+    steps: int
+    """Of the model's training."""
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that the numbers depend on."""
+        model_config, fit_config = arm_of(CONFIG, "recurrent")
+        return {
+            "environment": asdict(CONFIG),
+            "seed": self.seed,
+            "model": asdict(model_config),
+            "training": described(replace(fit_config, steps=self.steps)),
+            "evaluation": asdict(self.evaluation),
+        }
+
+    @property
+    def key(self) -> str:
+        """The name of this run in `runs.json`."""
+        return run_key(f"{CONFIG.name}/fine-tuned/{self.seed}", self.settings)
+
+    @property
+    def evaluated(self) -> int:
+        """How many episodes the evaluation counts."""
+        return self.evaluation.episodes
+
+    @property
+    def title(self) -> str:
+        return f"{CONFIG.name} fine-tuned seed {self.seed}"
+
+    def train(self, runs: Path) -> Path:
+        """Train, or go on with a training that was stopped; the path of the model."""
+        return train(CONFIG, "recurrent", self.seed, runs, steps=self.steps)
+
+    def check(self, runs: Path) -> None:
+        """Raise if the model that is there was trained with other settings than this job asks for."""
+        training_run(CONFIG, "recurrent", self.seed, runs, steps=self.steps).check_same()
+
+    def run(self, results: Path, runs: Path, *, command: str, bar: Counter) -> bool:
+        """Do what is not recorded yet; whether anything was to do."""
+
+        def scored(model: BeliefModel, seconds: float) -> list[Record]:
+            rows = contenders(model, CONFIG.horizon, self.evaluation)
+            found = compared(rows, CONFIG, self.seed, self.evaluation.episodes, bar, title=self.title)
+            return [replace(record, experiment="fine-tuned") for record in found]
+
+        return train_and_record(self, results, runs, scored, command)

@@ -1,0 +1,245 @@
+"""The paper's Figures "fixed grids" and "randomized grids": Jensen-Shannon divergence by step on the
+eight Gridworld configurations, for exact, Approx, PF, NBF and Recurrent."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Float, Int, Key
+
+from nbf import prng
+from nbf.contracts import BeliefModel, Family, Filter
+from nbf.environments.gridworld import GoalPolicy, Gridworld, gridworld_family
+from nbf.environments.rollout import rollout
+from nbf.errors import InputError
+from nbf.evaluation.batches import in_batches
+from nbf.evaluation.divergence import jensen_shannon, state_probabilities
+from nbf.filters.approximate import ApproxBeliefs
+from nbf.filters.exact import ExactFilter
+from nbf.filters.neural.filter import NeuralBayesianFilter
+from nbf.filters.particle import ParticleFilter
+from nbf.filters.recurrent import RecurrentFilter
+from nbf.filters.run import run
+from nbf.models.belief_model import EnumeratedConfig, FlowConfig
+from nbf.models.dequantization import DequantizedFlow
+from nbf.sources.exact import ExactPosteriors
+from nbf.training.fit import FitConfig, described
+from nbf_paper.config import GridworldConfig
+from nbf_paper.experiments import recurrent
+from nbf_paper.experiments.rows import Contender, records_by_step
+from nbf_paper.experiments.training_runs import Counter, TrainingRun, train_and_record
+from nbf_paper.records import ALL, Record, run_key
+
+ARMS = ("faithful", "enumerated", "wide", *recurrent.GRIDWORLD_TRAINING)
+
+
+def family_of(config: GridworldConfig, seed: int) -> Family:
+    """The environments and policies of a configuration; a *fixed* one is drawn by the training seed."""
+    key = prng.stream(seed, "gridworld", config.name, "instance") if config.fixed else None
+    return gridworld_family(config.size, config.dimension, key=key, temperature=config.temperature, error=config.error)
+
+
+def arm_of(config: GridworldConfig, arm: str) -> tuple[Any, FitConfig]:
+    """The model and the training of an arm: `faithful` is the paper's table, `enumerated` a softmax over all cells in
+    place of the flow, `wide` the same with twice the numbers and a short training, `recurrent` the baseline that
+    reads observations, with the table's optimizer, and `recurrent-adam` the same with another."""
+    if arm == "faithful":
+        return FlowConfig(config.shape, quadrature=4 if config.dimension < 3 else 3), FitConfig()
+    if arm == "enumerated":
+        return EnumeratedConfig(config.shape), FitConfig(optimizer="adam", learning_rate=1e-3)
+    if arm == "wide":
+        wide = EnumeratedConfig(config.shape, embedding=64, decoder_width=256)
+        return wide, FitConfig(steps=20_000, optimizer="adam", learning_rate=2e-3, schedule="cosine")
+    if arm in recurrent.GRIDWORLD_TRAINING:
+        return recurrent.gridworld_model(config), recurrent.GRIDWORLD_TRAINING[arm]
+    raise InputError(f"There is no arm {arm!r}; choose from {', '.join(ARMS)}.")
+
+
+def run_folder(root: Path, config: GridworldConfig, arm: str, seed: int) -> Path:
+    """Where a training run keeps its files."""
+    return root / "gridworld" / config.name / f"{arm}-{seed}"
+
+
+def training_run(config: GridworldConfig, arm: str, seed: int, root: Path, *, steps: int | None = None) -> TrainingRun:
+    """The training of one model."""
+    model_config, fit_config = arm_of(config, arm)
+    fit_config = fit_config if steps is None else replace(fit_config, steps=steps)
+    kind, loss = ExactPosteriors, None
+    if arm in recurrent.GRIDWORLD_TRAINING:
+        kind, loss = recurrent.ExactHistories, recurrent.divergence_loss
+    source = kind(family_of(config, seed), config.horizon)
+    title, folder = f"{config.name} {arm} seed {seed}", run_folder(root, config, arm, seed)
+    return TrainingRun(folder, model_config, fit_config, lambda: source, asdict(config), seed, title, loss)
+
+
+def train(
+    config: GridworldConfig, arm: str, seed: int, root: Path, *, steps: int | None = None, progress: bool = True
+) -> Path:
+    """Train one model, or go on with a training that was stopped; returns the path of the model."""
+    streams = (prng.stream(seed, "gridworld", config.name, arm, name) for name in ("parameters", "training"))
+    return training_run(config, arm, seed, root, steps=steps).train(*streams, progress=progress)
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """How a configuration is scored."""
+
+    episodes: int = 500
+    """Episodes per training seed; every filter sees the same ones."""
+    particle_filters: tuple[int, ...] = (32, 64, 128, 512)
+    """Particle counts of the particle filters."""
+    neural_filters: tuple[int, ...] = (16, 32)
+    """Particle counts of the neural filters."""
+    approx_samples: int = 64
+    """Samples of the true posterior that Approx Beliefs embeds at each step."""
+
+    def __post_init__(self) -> None:
+        if self.episodes < 2:
+            raise InputError(f"A standard error needs at least 2 episodes; got {self.episodes}.")
+
+
+def contenders(config: GridworldConfig, arm: str, model: BeliefModel, settings: EvaluationConfig) -> list[Contender]:
+    """Every filter of the figure: those without a model belong to the faithful arm's run."""
+    exact_calls = 2 * config.dimension * config.size**config.dimension
+    if recurrent.is_recurrent(model):
+        _, _, variant = arm.partition("recurrent-")
+        rows = [Contender(RecurrentFilter(model), "recurrent", variant, 0, 0)]
+    else:
+        rows = [Contender(ApproxBeliefs(model, settings.approx_samples), "approx", arm, 0, exact_calls)]
+        rows += [Contender(NeuralBayesianFilter.faithful(model, n), "nbf", arm, n, n) for n in settings.neural_filters]
+    if arm == "faithful":
+        rows += [Contender(ParticleFilter(n), "pf", "", n, n) for n in settings.particle_filters]
+        rows += [Contender(ExactFilter(), "exact", "", 0, exact_calls)]
+    return rows
+
+
+class Track(eqx.Module):
+    """One episode to be filtered, and its exact posteriors."""
+
+    environment: Gridworld
+    policy: GoalPolicy
+    observations: Int[Array, " steps"]
+    truth: Float[Array, "steps states"]
+
+
+def track(family: Family, horizon: int, key: Key[Array, ""]) -> Track:
+    """A random episode of a family."""
+    instance_key, episode_key, filter_key = jax.random.split(key, 3)
+    environment, policy = family.sample(instance_key)
+    assert isinstance(environment, Gridworld)
+    _, observations = rollout(episode_key, environment, policy, horizon)
+    truth, _ = run(ExactFilter(), filter_key, observations, environment, policy)
+    return Track(environment, policy, observations, truth)
+
+
+# Filter and episodes are arguments, so that configurations and seeds of one shape share a compilation.
+@eqx.filter_jit
+def scores(
+    filter: Filter, keys: Key[Array, " episodes"], tracks: Track
+) -> tuple[Float[Array, "episodes steps"], Float[Array, "episodes steps"]]:
+    """JS to the exact posterior, and ESS, after every step of each episode."""
+
+    def one(key: Key[Array, ""], track: Track) -> tuple[Float[Array, " steps"], Float[Array, " steps"]]:
+        def look(state: Any) -> Float[Array, " states"]:
+            return state_probabilities(filter.belief(state, track.environment), track.environment)
+
+        probs, info = run(filter, key, track.observations, track.environment, track.policy, look=look)
+        return jax.vmap(jensen_shannon)(track.truth, probs), info.ess
+
+    return jax.vmap(one)(keys, tracks)
+
+
+def evaluate(
+    config: GridworldConfig, arm: str, seed: int, model: BeliefModel, settings: EvaluationConfig, bar: Counter
+) -> list[Record]:
+    """Records of every filter of an arm on fresh episodes of a configuration; all filters see the same ones."""
+    rows = contenders(config, arm, model, settings)
+    return compared(rows, config, seed, settings.episodes, bar, title=f"{config.name} {arm} seed {seed}")
+
+
+def compared(
+    rows: Sequence[Contender], config: GridworldConfig, seed: int, episodes: int, bar: Counter, *, title: str
+) -> list[Record]:
+    """Records of filters on the same episodes, which a configuration and a seed make."""
+    family = family_of(config, seed)
+    keys = jax.random.split(prng.stream(seed, "gridworld", config.name, "evaluation"), episodes)
+    tracks = jax.jit(jax.vmap(functools.partial(track, family, config.horizon)))(keys)
+    records: list[Record] = []
+    for row in rows:
+        bar.describe(f"{title}: {row.label}")
+        # A flow's quadrature is fastest when the points of a batch fit into the cache.
+        flow = isinstance(getattr(getattr(row.filter, "model", None), "decoder", None), DequantizedFlow)
+        batch = max(1, 256 // config.size**config.dimension) if flow else 50
+        score = functools.partial(scores, row.filter)
+        js, ess = in_batches(score, (keys, tracks), batch=min(batch, episodes), advance=bar.advance)
+        base = Record(
+            experiment="gridworld", config=config.name, filter=row.name, arm=row.arm, particles=row.particles,
+            calls=row.calls, seed=seed, step=ALL, metric="js", value=0.0, se=None, episodes=episodes,
+        )  # fmt: skip
+        records += records_by_step(base, "js", js)
+        if row.name in ("nbf", "pf"):
+            records += records_by_step(base, "ess", ess)
+    return records
+
+
+@dataclass(frozen=True)
+class GridworldJob:
+    """One training seed of one arm of one configuration: trained, evaluated, recorded."""
+
+    config: GridworldConfig
+    arm: str
+    seed: int
+    steps: int
+    evaluation: EvaluationConfig
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that the numbers depend on."""
+        model_config, fit_config = arm_of(self.config, self.arm)
+        return {
+            "environment": asdict(self.config),
+            "arm": self.arm,
+            "seed": self.seed,
+            "model": asdict(model_config),
+            "training": described(replace(fit_config, steps=self.steps)),
+            "evaluation": asdict(self.evaluation),
+        }
+
+    @property
+    def key(self) -> str:
+        """The name of this run in `runs.json`."""
+        return run_key(f"{self.config.name}/{self.arm}/{self.seed}", self.settings)
+
+    @property
+    def evaluated(self) -> int:
+        """How many episodes or beliefs the evaluation counts."""
+        return self.evaluation.episodes
+
+    @property
+    def title(self) -> str:
+        return f"{self.config.name} {self.arm} seed {self.seed}"
+
+    def train(self, runs: Path) -> Path:
+        """Train, or go on with a training that was stopped; the path of the model."""
+        return train(self.config, self.arm, self.seed, runs, steps=self.steps)
+
+    def check(self, runs: Path) -> None:
+        """Raise if the model that is there was trained with other settings than this job asks for."""
+        training_run(self.config, self.arm, self.seed, runs, steps=self.steps).check_same()
+
+    def run(self, results: Path, runs: Path, *, command: str, bar: Counter) -> bool:
+        """Do what is not recorded yet; whether anything was to do.
+
+        A training that was stopped goes on where it was. Records and run are written together.
+        """
+
+        def scored(model: BeliefModel, seconds: float) -> list[Record]:
+            return evaluate(self.config, self.arm, self.seed, model, self.evaluation, bar)
+
+        return train_and_record(self, results, runs, scored, command)

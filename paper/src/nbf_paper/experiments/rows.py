@@ -1,0 +1,40 @@
+"""The rows of an evaluation: filters under their names, and what is recorded of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nbf.contracts import Filter
+from nbf.evaluation.batches import mean_and_error
+from nbf_paper.records import Record
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A filter under the names that its records carry."""
+
+    filter: Filter
+    name: str
+    arm: str
+    particles: int
+    calls: int
+    smooth: bool = False
+    """Whether its particles are scored as a kernel density."""
+
+    @property
+    def label(self) -> str:
+        """For progress and tables."""
+        return f"{self.name}({self.particles})" if self.particles else self.name
+
+
+def records_by_step(base: Record, metric: str, values: np.ndarray) -> list[Record]:
+    """One record for the mean over the steps and one for each step."""
+    total, total_error = mean_and_error(values.mean(axis=1))
+    mean, error = mean_and_error(values)
+    rows = [replace(base, metric=metric, value=float(total), se=float(total_error))]
+    return rows + [
+        replace(base, metric=metric, step=step, value=float(mean[step - 1]), se=float(error[step - 1]))
+        for step in range(1, len(mean) + 1)
+    ]

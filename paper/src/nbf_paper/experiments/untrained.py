@@ -1,0 +1,131 @@
+"""Arms of Gridworld and Triangulation that need no training: the kernel mean embedding, of as many numbers as the
+learned embeddings have, and the classical filters that the paper's table leaves out. Same episodes, same records."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nbf import prng
+from nbf.errors import InputError
+from nbf.filters.gaussian import CubatureKalmanFilter, EnsembleKalmanFilter, import_cuthbertlib
+from nbf.models.kernel import BoxKernelConfig, LatticeKernelConfig
+from nbf_paper.config import GridworldConfig, TriangulationConfig
+from nbf_paper.experiments import gridworld, triangulation
+from nbf_paper.experiments.measured import measure_and_record
+from nbf_paper.experiments.rows import Contender
+from nbf_paper.experiments.training_runs import Counter
+from nbf_paper.records import Record, run_key
+
+KERNEL, CLASSICAL = "kernel", "classical"
+ENSEMBLES = (32, 64, 256, 1024)
+"""Members of the ensemble Kalman filters."""
+
+
+def gridworld_model(config: GridworldConfig) -> LatticeKernelConfig:
+    """The kernel mean embedding of a grid's beliefs."""
+    return LatticeKernelConfig(config.shape)
+
+
+def triangulation_model(config: TriangulationConfig) -> BoxKernelConfig:
+    """The kernel mean embedding of the plane's beliefs."""
+    space = config.family().space
+    return BoxKernelConfig(space.low, space.high, space.bounded)
+
+
+@dataclass(frozen=True)
+class GridworldKernelJob:
+    """The kernel mean embedding on the episodes of one seed: evaluated, recorded."""
+
+    config: GridworldConfig
+    seed: int = 0
+    evaluation: gridworld.EvaluationConfig = field(default_factory=gridworld.EvaluationConfig)
+
+    @property
+    def evaluated(self) -> int:
+        """How many episodes the evaluation counts."""
+        return self.evaluation.episodes
+
+    @property
+    def title(self) -> str:
+        return f"{self.config.name} {KERNEL} seed {self.seed}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that the numbers depend on."""
+        return {
+            "environment": asdict(self.config), "arm": KERNEL, "seed": self.seed,
+            "model": asdict(gridworld_model(self.config)), "evaluation": asdict(self.evaluation),
+        }  # fmt: skip
+
+    @property
+    def key(self) -> str:
+        """The name of this run in `runs.json`."""
+        return run_key(f"{self.config.name}/{KERNEL}/{self.seed}", self.settings)
+
+    def check(self, runs: Path) -> None:
+        """There is no model that could have been trained otherwise."""
+
+    def run(self, results: Path, runs: Path, *, command: str, bar: Counter) -> bool:
+        """Do what is not recorded yet; whether anything was to do."""
+
+        def scored() -> list[Record]:
+            model = gridworld_model(self.config).build(prng.stream(self.seed, "untrained"))
+            return gridworld.evaluate(self.config, KERNEL, self.seed, model, self.evaluation, bar)
+
+        return measure_and_record(self, results, scored, command)
+
+
+@dataclass(frozen=True)
+class UntrainedTriangulationJob:
+    """The kernel mean embedding, or further classical filters, on the episodes of one seed: evaluated, recorded."""
+
+    arm: str = KERNEL
+    seed: int = 0
+    config: TriangulationConfig = field(default_factory=TriangulationConfig)
+    evaluation: triangulation.EvaluationConfig = field(default_factory=triangulation.EvaluationConfig)
+
+    def __post_init__(self) -> None:
+        if self.arm not in (KERNEL, CLASSICAL):
+            raise InputError(f"Without training there are the arms {KERNEL} and {CLASSICAL}; got {self.arm!r}.")
+
+    @property
+    def evaluated(self) -> int:
+        """How many episodes the evaluation counts."""
+        return self.evaluation.episodes
+
+    @property
+    def title(self) -> str:
+        return f"triangulation {self.arm} seed {self.seed}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that the numbers depend on."""
+        model = asdict(triangulation_model(self.config)) if self.arm == KERNEL else list(ENSEMBLES)
+        return {
+            "environment": asdict(self.config), "arm": self.arm, "seed": self.seed, "model": model,
+            "evaluation": asdict(self.evaluation),
+        }  # fmt: skip
+
+    @property
+    def key(self) -> str:
+        """The name of this run in `runs.json`."""
+        return run_key(f"triangulation/{self.arm}/{self.seed}", self.settings)
+
+    def contenders(self) -> list[Contender]:
+        """The filters of the arm."""
+        if self.arm == KERNEL:
+            model = triangulation_model(self.config).build(prng.stream(self.seed, "untrained"))
+            return triangulation.contenders(KERNEL, model, self.evaluation)
+        rows = [Contender(CubatureKalmanFilter(), "ckf", "", 0, 0)]
+        return rows + [Contender(EnsembleKalmanFilter(n), "enkf", "", n, n) for n in ENSEMBLES]
+
+    def check(self, runs: Path) -> None:
+        """Raise unless the Gaussian filters can be computed, where they are asked for."""
+        if self.arm == CLASSICAL:
+            import_cuthbertlib()
+
+    def run(self, results: Path, runs: Path, *, command: str, bar: Counter) -> bool:
+        """Do what is not recorded yet; whether anything was to do."""
+        return measure_and_record(self, results, lambda: triangulation.evaluate(self, self.contenders(), bar), command)

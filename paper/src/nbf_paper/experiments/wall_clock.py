@@ -1,0 +1,249 @@
+"""The paper's tables of section "Wall-Clock Time Experiments": time of one update step of every filter, and of one
+gradient step of the recurrent model, on fixed grids.
+
+As in the paper, each step is called from Python and timed by itself, 10 000 times; what lies further than 1.5
+interquartile ranges outside the quartiles is left out, and mean and standard deviation of the rest are told. The rows
+of a grid take turns in short blocks, so that whatever else the machine does hits all alike.
+
+Parameters are fresh: those of a trained model of the same sizes take the same time, so that nothing is trained here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import platform
+import time
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+import optax
+
+from nbf import prng
+from nbf.environments.rollout import rollout
+from nbf.errors import InputError
+from nbf.filters.fine_tuned import FineTunedFilter
+from nbf.filters.neural.filter import NeuralBayesianFilter
+from nbf.filters.particle import ParticleFilter
+from nbf.filters.recurrent import RecurrentFilter
+from nbf.training.fit import optimizer_of
+from nbf_paper.config import GridworldConfig
+from nbf_paper.experiments.gridworld import arm_of, family_of
+from nbf_paper.experiments.measured import measure_and_record
+from nbf_paper.experiments.recurrent import ExactHistories, divergence_loss
+from nbf_paper.experiments.rows import Contender
+from nbf_paper.experiments.training_runs import Counter
+from nbf_paper.records import ALL, Record, run_key
+
+GRIDS = ("5-2D-fixed", "5-3D-fixed", "8-2D-fixed", "8-3D-fixed")
+"""The columns of both tables."""
+MEASUREMENTS = 10_000
+BLOCK = 100
+"""Measurements of a row before the next one has its turn."""
+SELDOM = 10
+"""A fine-tuned filter, which the paper did not time and which takes a hundred times as long, has so many times fewer
+measurements."""
+PARTICLE_FILTERS, NEURAL_FILTERS = (32, 64, 128), (16, 32)
+BATCH = 32
+"""Episodes of a gradient step."""
+FENCE = 1.5
+"""Interquartile ranges outside the quartiles beyond which a measurement is left out."""
+
+Clock = Callable[[], float]
+"""Does one step, waits for it, and gives the seconds that this took."""
+
+
+def contenders(config: GridworldConfig, seed: int) -> list[Contender]:
+    """The rows of the first table; the default filter, beside the paper's update with the same model; and the
+    recurrent filter that is fine-tuned by one gradient step at every step."""
+    key = prng.stream(seed, "wall-clock", config.name)
+    model, wide, recurrent = (arm_of(config, arm)[0].build(key) for arm in ("faithful", "wide", "recurrent"))
+    tuned = FineTunedFilter(recurrent, 1, longest=config.horizon)
+    return [
+        Contender(RecurrentFilter(recurrent), "recurrent", "", 0, 0),
+        *(Contender(ParticleFilter(n), "pf", "", n, n) for n in PARTICLE_FILTERS),
+        *(Contender(NeuralBayesianFilter.faithful(model, n), "nbf", "faithful", n, n) for n in NEURAL_FILTERS),
+        Contender(NeuralBayesianFilter.faithful(wide, 32), "nbf", "wide", 32, 32),
+        Contender(NeuralBayesianFilter(wide, 32), "nbf", "default", 32, 32),
+        Contender(tuned, "fine-tuned", "m=1", 0, tuned.calls(config.horizon)),
+    ]
+
+
+def update_clock(row: Contender, config: GridworldConfig, seed: int) -> Clock:
+    """Of `filter.step`, episode after episode; starting one anew is not timed."""
+    environment, policy = family_of(config, seed).sample(prng.stream(seed, "wall-clock", "grid"))
+    _, symbols = rollout(prng.stream(seed, "wall-clock", "episode"), environment, policy, config.horizon)
+    keys = list(jax.random.split(prng.stream(seed, "wall-clock", "filter"), config.horizon))
+    state = start = eqx.filter_jit(row.filter.init)(keys[0], environment)
+    step, turns = row.filter.step, itertools.cycle(enumerate(zip(keys, symbols.tolist(), strict=True)))
+
+    def clock() -> float:
+        nonlocal state
+        number, (key, observation) = next(turns)
+        before = start if number == 0 else state
+        begin = time.perf_counter()
+        state, info = step(key, before, observation, environment, policy)
+        info.recovered.block_until_ready()
+        return time.perf_counter() - begin
+
+    return clock
+
+
+def gradient_clock(config: GridworldConfig, seed: int) -> Clock:
+    """Of one gradient step of the recurrent model, on one batch that was made before."""
+    model_config, training = arm_of(config, "recurrent")
+    parameters, static = eqx.partition(model_config.build(prng.stream(seed, "wall-clock")), eqx.is_inexact_array)
+    optimizer, key = optimizer_of(training), prng.stream(seed, "wall-clock", "batch")
+    source = ExactHistories(family_of(config, seed), config.horizon)
+    histories = jax.jit(jax.vmap(lambda key: source.sample(key, 1)[0]))(jax.random.split(key, BATCH))
+    carried = parameters, optimizer.init(parameters)
+
+    @jax.jit
+    def update(parameters: Any, state: Any, histories: Any) -> tuple[Any, Any]:
+        def loss(parameters: Any) -> Any:
+            model = eqx.combine(parameters, static)
+            return divergence_loss(model, key, histories, model.space)
+
+        changes, state = optimizer.update(jax.grad(loss)(parameters), state, parameters)
+        return optax.apply_updates(parameters, changes), state
+
+    def clock() -> float:
+        nonlocal carried
+        begin = time.perf_counter()
+        carried = jax.block_until_ready(update(*carried, histories))
+        return time.perf_counter() - begin
+
+    return clock
+
+
+def interleaved(
+    clocks: Mapping[Any, Clock],
+    measurements: int,
+    advance: Callable[[int], None],
+    block: int = BLOCK,
+    seldom: Container[Any] = (),
+) -> dict[Any, np.ndarray]:
+    """Microseconds of that many measurements of each clock, in blocks that take turns; `seldom` have fewer. The first
+    two calls of each, which compile, do not count."""
+    for clock in clocks.values():
+        clock()
+        clock()
+    times: dict[Any, list[float]] = {name: [] for name in clocks}
+    done = 0
+    while done < measurements:
+        count = min(block, measurements - done)
+        for name, clock in clocks.items():
+            times[name] += [clock() for _ in range(max(2, count // SELDOM) if name in seldom else count)]
+        done += count
+        advance(count)
+    return {name: np.asarray(found) * 1e6 for name, found in times.items()}
+
+
+def within_fences(values: np.ndarray) -> np.ndarray:
+    """The values between Q1 - 1.5 IQR and Q3 + 1.5 IQR."""
+    low, high = np.percentile(values, (25, 75))
+    reach = FENCE * (high - low)
+    return values[(values >= low - reach) & (values <= high + reach)]
+
+
+def records_of(base: Record, metric: str, microseconds: np.ndarray) -> list[Record]:
+    """Mean with its standard error, and standard deviation, as two metrics."""
+    kept = within_fences(microseconds)
+    spread = float(np.std(kept))
+    values = {metric: (float(np.mean(kept)), spread / len(kept) ** 0.5), f"{metric}_std": (spread, None)}
+    return [Record(**{**vars(base), "metric": name, "value": value, "se": se}) for name, (value, se) in values.items()]
+
+
+@dataclass(frozen=True)
+class WallClockJob:
+    """One grid: every row of both tables, timed in one run."""
+
+    config: GridworldConfig
+    seed: int = 0
+    """Which grid is drawn."""
+    measurements: int = MEASUREMENTS
+
+    def __post_init__(self) -> None:
+        if self.measurements < 2:
+            raise InputError(f"A spread needs at least 2 measurements; got {self.measurements}.")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that the numbers depend on, but for the machine."""
+        return {
+            "environment": self.config.name, "seed": self.seed, "measurements": self.measurements,
+            "block": BLOCK, "fence": FENCE, "batch": BATCH, "seldom": SELDOM,
+            "parameters": "fresh, of the trained models' sizes", "called": "filter.step from Python",
+        }  # fmt: skip
+
+    @property
+    def key(self) -> str:
+        """The name of this run in `runs.json`."""
+        return run_key(f"{self.config.name}/wall-clock/{self.seed}", self.settings)
+
+    @property
+    def evaluated(self) -> int:
+        """How many measurements each row has."""
+        return self.measurements
+
+    @property
+    def title(self) -> str:
+        return f"{self.config.name} wall clock seed {self.seed}"
+
+    def check(self, runs: Path) -> None:
+        """There is no model that could be another one."""
+
+    def measure(self, bar: Counter) -> list[Record]:
+        """Records of every row."""
+        rows = contenders(self.config, self.seed)
+        bar.describe(f"{self.title}: compiling")
+        rows.append(Contender(rows[0].filter, "recurrent", "gradient", 0, 0))
+        names = {(row.name, row.arm, row.particles): row for row in rows}
+        clocks = {
+            name: gradient_clock(self.config, self.seed)
+            if row.arm == "gradient"
+            else update_clock(row, self.config, self.seed)
+            for name, row in names.items()
+        }
+        bar.describe(self.title)
+        seldom = [name for name, row in names.items() if row.name == "fine-tuned"]
+        times = interleaved(clocks, self.measurements, bar.advance, seldom=seldom)
+        records = []
+        for name, row in names.items():
+            base = Record(
+                experiment="wall-clock", config=self.config.name, filter=row.name, arm=row.arm,
+                particles=row.particles, calls=row.calls, seed=self.seed, step=ALL, metric="us", value=0.0, se=None,
+                episodes=len(times[name]),
+            )  # fmt: skip
+            metric = "us_per_gradient" if row.arm == "gradient" else "us_per_update"
+            records += records_of(base, metric, times[name])
+        return records
+
+    def run(self, results: Path, runs: Path, *, command: str, bar: Counter) -> bool:
+        """Do what is not recorded yet; whether anything was to do."""
+        return measure_and_record(_OnThisMachine(self), results, lambda: self.measure(bar), command)
+
+
+@dataclass(frozen=True)
+class _OnThisMachine:
+    """A job as its run is recorded: with what else the times depend on."""
+
+    job: WallClockJob
+
+    @property
+    def key(self) -> str:
+        return self.job.key
+
+    @property
+    def seed(self) -> int:
+        return self.job.seed
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        machine = {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()}
+        return {**self.job.settings, "machine": machine, "load_average": round(os.getloadavg()[0], 2)}

@@ -1,0 +1,68 @@
+"""What the records of the default filter are made into: tables beside the paper's algorithm and its rivals, by domain.
+
+| table | columns | cells |
+|---|---|---|
+| `beyond-gridworld`, `beyond-goofspiel`, `beyond-triangulation` | configurations | mean JS to the truth |
+| `beyond` | one or two configurations of each domain | mean JS of the default filter, the paper's and their rivals |
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from nbf_paper.records import Record, read_records
+from nbf_paper.report.plots import divergence_figure
+from nbf_paper.report.tables import Page, config_order, markdown_table
+
+HEADLINE = ("8-2D-random", "8-3D-random", "k=5", "k=6", "triangulation")
+SHOWN = {("nbf", "default"), ("nbf", "faithful"), ("branching", "branches chosen"), ("pf", ""), ("pf-kde", "")}
+"""What the headline and the figure have room for: filters and their arms."""
+LARGER = (512, 1024)
+"""Particle filters that the targets are set by."""
+
+
+def domain_of(config: str) -> str:
+    return "triangulation" if config == "triangulation" else "goofspiel" if config.startswith("k=") else "gridworld"
+
+
+def page(folder: Path) -> Page:
+    """The tables and figures of the records in a folder."""
+    records = read_records(folder)
+    configs = sorted({record.config for record in records}, key=config_order)
+    tables: dict[str, str] = {}
+    figures: dict[str, Callable[[], Figure]] = {}
+    for domain in ("gridworld", "goofspiel", "triangulation"):
+        mine = [config for config in configs if domain_of(config) == domain]
+        if mine:
+            tables[f"beyond-{domain}"] = markdown_table(records, configs=mine, calls=True)
+            figures[f"beyond-{domain}.png"] = functools.partial(figure, records, mine)
+    shown = [config for config in HEADLINE if config in configs]
+    if shown:
+        few = [record for record in records if (record.filter, record.arm) in SHOWN]
+        tables["beyond"] = markdown_table(few, configs=shown, calls=True)
+    captions = {
+        "beyond": "JS to the truth, by calls of the simulator a step",
+        "beyond-gridworld": "Gridworld: JS to the truth of the default filter, its parts, and its rivals",
+        "beyond-goofspiel": "Goofspiel: JS to the truth of the default filter, its parts, and its rivals",
+        "beyond-triangulation": "Triangulation: JS to the truth of the default filter, its parts, and its rivals",
+        **{f"beyond-{domain}.png": f"{domain.capitalize()}: JS by step of the default filter and its rivals"
+           for domain in ("gridworld", "goofspiel", "triangulation")},
+    }  # fmt: skip
+    return Page(tables, figures, title="Beyond the paper", captions=captions)
+
+
+def figure(records: Sequence[Record], panels: Sequence[str]) -> Figure:
+    """JS by step, one panel for each configuration. Of the rivals those of as many calls, and one larger particle
+    filter; more lines would hide each other."""
+    calls = {(record.config, record.calls) for record in records if (record.filter, record.arm) == ("nbf", "default")}
+
+    def drawn(record: Record) -> bool:
+        alike = (record.config, record.calls) in calls
+        larger = record.filter in ("pf", "pf-kde") and record.particles in LARGER
+        return (record.filter, record.arm) in SHOWN and (alike or larger)
+
+    return divergence_figure([record for record in records if drawn(record)], panels)

@@ -1,0 +1,33 @@
+"""What the paper says, and beside it the recorded numbers that speak to it; judging is left to the reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from nbf_paper.records import ALL, Record, summary
+from nbf_paper.report.tables import Row, label, row_of
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper, and the filters and configurations that it is about."""
+
+    text: str
+    rows: tuple[Row, ...]
+    configs: tuple[str, ...]
+    metric: str = "js"
+
+
+def beside(claims: Iterable[Claim], records: Iterable[Record]) -> Sequence[tuple[str, str]]:
+    """Each claim with what is recorded of it, a line for each configuration: `8-2D-fixed: NBF (32) 0.025, ...`."""
+    found = {(row_of(e), e.config, e.metric): e.value for e in summary(records) if e.step == ALL}
+    lines = []
+    for claim in claims:
+        told = []
+        for config in claim.configs:
+            values = [(row, found.get((row, config, claim.metric))) for row in claim.rows]
+            numbers = [f"{label(*row)} {value:.3f}" for row, value in values if value is not None]
+            told += [f"{config}: {', '.join(numbers)}"] if numbers else []
+        lines.append((claim.text, "\n".join(told) or "not recorded"))
+    return lines

@@ -1,0 +1,123 @@
+"""What `nbf-paper report` writes: for each experiment with records its figures, and its tables between their markers; and
+all of it as one HTML page.
+
+A document asks for a table by its markers (see `nbf_paper.report.tables`); one without markers stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from nbf.files.atomic import check_writable, write_atomically
+from nbf.plot.episode import Episode, write_beliefs
+from nbf.plot.style import png
+from nbf_paper.records import RecordError, records_path
+from nbf_paper.report import (
+    beyond,
+    classical,
+    convergence,
+    donuts,
+    fine_tuned,
+    goofspiel,
+    gridworld,
+    peers,
+    simulation_cost,
+    triangulation,
+    wall_clock,
+)
+from nbf_paper.report.html import Opening, Report, page_text
+from nbf_paper.report.tables import Page, insert_table
+
+EXPERIMENTS = {
+    "gridworld": gridworld.page,
+    "donuts": donuts.page,
+    "goofspiel": goofspiel.page,
+    "triangulation": triangulation.page,
+    "fine-tuned": fine_tuned.page,
+    "convergence": convergence.page,
+    "classical": classical.page,
+    "beyond": beyond.page,
+    "simulation-cost": simulation_cost.page,
+    "wall-clock": wall_clock.page,
+}
+"""What makes a page of the records in an experiment's folder."""
+BENCHMARKS = {"peers": peers.page}
+"""The same of records that `nbf-paper reproduce` does not make."""
+BELIEFS = (
+    "An agent walks through an 8 x 8 grid, and only its moves are heard, some of them wrongly. What each filter "
+    "believes about its place, step by step: the exact posterior, a particle filter, the neural Bayesian filter."
+)
+"""What the picture of beliefs shows."""
+MARKER = re.compile(r"<!-- nbf:table (\S+) -->")
+
+
+def present(results: Path) -> dict[str, Page]:
+    """The tables and figures of every experiment that has records."""
+    found = {
+        name: page for name, page in {**EXPERIMENTS, **BENCHMARKS}.items() if records_path(results / name).exists()
+    }
+    if not found:
+        raise RecordError(
+            f"There are no records in {results}: make some with `nbf-paper reproduce`, or name another folder."
+        )
+    return {name: page(results / name) for name, page in found.items()}
+
+
+def write_pages(
+    results: Path, docs: Path, documents: Sequence[Path], html: Path, beliefs: Callable[[], Episode] | None = None
+) -> list[Path]:
+    """Draw the figures into `docs/figures`, beliefs among them if there are any to draw, fill the tables of the
+    documents, and write all of it as one HTML page too; the files that were written.
+
+    Everything that can be wrong with a document is found before the first file is written.
+    """
+    found = present(results)
+    tables = {name: table for page in found.values() for name, table in page.tables.items()}
+    places = [(document, name) for document in documents for name in _asked(document, tables)]
+    folder = docs / "figures"
+    check_writable(html.parent)
+    check_writable(folder)
+    images = _drawn(found)
+    for name, image in images.items():
+        write_atomically(folder / name, image)
+    written = [folder / name for name in images]
+    written += write_beliefs(beliefs(), folder) if beliefs else []
+    written += dict.fromkeys(document for document, name in places if insert_table(document, name, tables[name]))
+    _write_html(html, results, found, images, folder / "belief.png")
+    return [*written, html]
+
+
+def write_html(results: Path, path: Path) -> None:
+    """All figures and tables of a folder of records as one HTML page."""
+    found = present(results)
+    _write_html(path, results, found, _drawn(found))
+
+
+def _drawn(found: Mapping[str, Page]) -> dict[str, bytes]:
+    return {name: png(figure()) for page in found.values() for name, figure in page.figures.items()}
+
+
+def _write_html(
+    path: Path, results: Path, found: Mapping[str, Page], images: Mapping[str, bytes], beliefs: Path | None = None
+) -> None:
+    opening = Opening(beliefs.read_bytes(), BELIEFS) if beliefs and beliefs.exists() else None
+    missing = [name for name in EXPERIMENTS if name not in found]
+    write_atomically(path, page_text(Report(results, found, images, missing, opening)))
+
+
+def _asked(document: Path, tables: Iterable[str]) -> list[str]:
+    """The tables whose markers stand in a document, in their order."""
+    try:
+        text = document.read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecordError(f"{document} cannot be read: {error}.") from None
+    asked = list(dict.fromkeys(MARKER.findall(text)))
+    for name in asked:
+        if name not in tables:
+            raise RecordError(
+                f"{document} asks for a table {name!r}; the records can fill {', '.join(tables) or 'none'}. "
+                "Correct the marker, or record what it needs with `nbf-paper reproduce`."
+            )
+    return asked

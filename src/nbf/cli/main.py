@@ -1,0 +1,122 @@
+"""The commands of `nbf`, and its `main`. What makes and draws the paper's records is another command, `nbf-paper`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from rich.console import Console
+from rich.table import Table
+from tyro.conf import Positional, arg
+
+from nbf.cli.command import FAILED, Command, Flag, run, table_of
+from nbf.files.atomic import check_writable
+
+Checkpoint = Annotated[Positional[Path], arg(metavar="CHECKPOINT")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demo(Command):
+    """Track an agent in an 8 x 8 grid with the shipped model: a live view, a table, a GIF."""
+
+    seed: int = 0
+    """Which grids, goals and episodes are drawn."""
+    steps: int = 20
+    """Length of an episode."""
+    particles: tuple[int, ...] = (16, 32)
+    """Particle counts of the neural filters; the first one is drawn."""
+    out: Path = Path("demo-output")
+    """Folder for the pictures."""
+    live: Flag = True
+    """Leave out the live view; it is shown only on a terminal in any case."""
+
+    def answer(self) -> dict[str, Any]:
+        from nbf.plot.episode import write_beliefs
+        from nbf.plot.terminal import Meter, play
+
+        with Meter() as meter:
+            meter.describe("importing JAX")
+            from nbf.cli.demonstration import DemoConfig, demonstrate
+            from nbf.prng import seed
+
+            config = DemoConfig(seed(self.seed), self.steps, self.particles)
+            check_writable(self.out)
+            demo = demonstrate(config, meter)
+        console = Console()
+        if self.live and not self.json and console.is_terminal:
+            play(demo.episode, console)
+        with Meter() as meter:
+            meter.describe("drawing the episode")
+            picture, animation = write_beliefs(demo.episode, self.out)
+        return {
+            "config": asdict(demo.config),
+            "filters": [asdict(row) for row in demo.rows],
+            "picture": str(picture),
+            "animation": str(animation),
+        }
+
+    def show(self, answer: dict[str, Any], console: Console) -> None:
+        episodes = answer["config"]["episodes"]
+        table = table_of("filter", "JS, shown", f"JS, {episodes} episodes", "ESS", "µs/update", "calls/update")
+        for row in answer["filters"]:
+            mean = f"{row['js']:.3f} ± {row['js_se']:.3f}"
+            ess = "–" if row["ess"] is None else f"{row['ess']:.1f}"
+            numbers = (f"{row['js_episode']:.3f}", mean, ess, f"{row['microseconds']:.0f}", str(row["calls"]))
+            table.add_row(row["filter"], *numbers)
+        print("\nJS: divergence (Jensen-Shannon, at most 0.693 nats) to the exact posterior, mean")
+        print("over the steps of the episode that is shown, and of all with its standard error.\n")
+        console.print(table)
+        console.print(f"\nanimation  {answer['animation']}\npicture    {answer['picture']}", soft_wrap=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Info(Command):
+    """Say what a checkpoint is, after checking that it is whole."""
+
+    checkpoint: Checkpoint
+    """A model file."""
+
+    def answer(self) -> dict[str, Any]:
+        from nbf.files.description import described
+
+        return {"checkpoint": str(self.checkpoint), **described(self.checkpoint)[1]}
+
+    def show(self, answer: dict[str, Any], console: Console) -> None:
+        table = Table.grid(padding=(0, 2))
+        for name, value in answer.items():
+            if isinstance(value, dict):
+                value = ", ".join(f"{key} {part}" for key, part in value.items())
+            table.add_row(name.replace("_", " "), "unknown" if value is None else str(value))
+        console.print(table, highlight=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check(Command):
+    """Check an environment, a belief model or a filter of your own; the exit code is 1 if something failed."""
+
+    subject: Annotated[Positional[str], arg(metavar="SUBJECT")]
+    """What to check, as module:object: an environment, (environment, policy), a family, a belief model, (model,
+    environment), or (filter, environment, policy)."""
+
+    def answer(self) -> dict[str, Any]:
+        from nbf.testing import check, load
+
+        report = check(load(self.subject))
+        return {**asdict(report), "subject": self.subject, "passed": report.passed, "text": str(report)}
+
+    def show(self, answer: dict[str, Any], console: Console) -> None:
+        print(answer["text"])
+
+    def code(self, answer: dict[str, Any]) -> int:
+        return 0 if answer["passed"] else FAILED
+
+
+COMMANDS: dict[str, type[Command]] = {kind.__name__.lower(): kind for kind in (Demo, Check, Info)}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code is 0, 1 if a check failed, 2 for a caller's mistake, 130 if interrupted."""
+    about = "Track beliefs over hidden states: Neural Bayesian Filtering."
+    return run(COMMANDS, argv, prog="nbf", distribution="neural-bayesian-filtering", about=about)

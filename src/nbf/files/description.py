@@ -1,0 +1,49 @@
+"""What a model file tells of itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from nbf.contracts import BeliefModel
+from nbf.errors import InputError
+from nbf.files.checkpoint import load_model, read_file
+from nbf.models.belief_model import MODELS
+
+
+def described(path: Path) -> tuple[BeliefModel, dict[str, Any]]:
+    """A model, and what its file tells, ready for JSON; None stands for what it does not tell."""
+    if read_file(path)[0].get("kind") == "nbf training run":
+        raise InputError(f"{path} is a training in progress; when it is finished, its model lies beside it.")
+    model, config, notes = load_model(path, MODELS)
+    about = {
+        "class": type(config).__name__,
+        "decoder": type(getattr(model, "decoder", model)).__name__,
+        "config": asdict(config),
+        "space": model.space.signature,
+        "parameters": sum(leaf.size for leaf in jax.tree.leaves(model)),
+        "bytes": path.stat().st_size,
+        "library_version": notes.get("library_version"),
+    }
+    try:
+        return model, about | _training(notes)
+    except (ValueError, TypeError, LookupError) as error:
+        raise InputError(f"The notes in {path} cannot be read ({error!r}): they are not this library's.") from None
+
+
+def _training(notes: Mapping[str, str]) -> dict[str, Any]:
+    """How the model was trained: notes that `nbf-paper train` leaves, and that other writers may leave out."""
+    names = ("environment", "training", "seed", "seconds", "loss_curve")
+    environment, training, seed, seconds, curve = (json.loads(notes[name]) if name in notes else None for name in names)
+    return {
+        "environment": None if environment is None else str(environment["name"]),
+        "training": None if training is None else dict(training),
+        "seed": None if seed is None else int(seed),
+        "seconds": None if seconds is None else float(seconds),
+        "loss": None if curve is None else float(curve[-1]),
+    }

@@ -1,0 +1,33 @@
+"""Loading and saving models, and the trained model that comes with the library."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from nbf.contracts import BeliefModel
+from nbf.errors import InputError
+from nbf.files import checkpoint
+from nbf.models.belief_model import MODELS
+
+SHIPPED = ("8-2D-random",)
+"""Configurations that a trained model is shipped for."""
+
+
+def load_model(path: str | Path) -> BeliefModel:
+    """The model of a checkpoint. Nothing in the file is ever executed."""
+    return checkpoint.load_model(path, MODELS)[0]
+
+
+def save_model(path: str | Path, model: BeliefModel, config: Any) -> None:
+    """Save a model with the config that built it."""
+    checkpoint.save_model(path, model, config)
+
+
+def shipped_model(name: str = "8-2D-random") -> BeliefModel:
+    """The trained belief model that comes with the library for a Gridworld configuration."""
+    if name not in SHIPPED:
+        raise InputError(f"No model is shipped for {name!r}; there is one for {', '.join(SHIPPED)}.")
+    with resources.as_file(resources.files("nbf.files") / f"{name}.safetensors") as path:
+        return load_model(path)

@@ -1,0 +1,54 @@
+"""Where the beliefs that a model is trained on come from (appendix, "Training belief embedding models")."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key, PyTree
+
+from nbf.beliefs.categorical import CategoricalBelief, bayes, kernel
+from nbf.contracts import BeliefSource, Enumerable, Family, Observation, Policy, State, StateSpace
+from nbf.environments.rollout import Scheduled, at_step, rollout
+
+
+class ExactPosteriors(BeliefSource):
+    """Exact posteriors of random episodes of a family, at a depth drawn uniformly from 0..horizon.
+
+    Depth 0 is p0: the belief that every filter starts from is in the training set. A `Scheduled` family may change
+    its environment and policy at every step.
+    """
+
+    family: Family
+    horizon: int = eqx.field(static=True)
+
+    def posterior(self, key: Key[Array, ""]) -> CategoricalBelief:
+        """One random belief."""
+        instance_key, depth_key, episode_key = jax.random.split(key, 3)
+        family = self.family
+        changing = isinstance(family, Scheduled)
+        steps = max(self.horizon, 1) if changing else self.horizon
+        pair: tuple[Any, Policy] = family.schedule(instance_key, steps) if changing else family.sample(instance_key)
+        first = at_step(pair[0], 0, changing=changing)
+        assert isinstance(first, Enumerable)
+        depth = jax.random.randint(depth_key, (), 0, self.horizon + 1)
+        _, observations = rollout(episode_key, pair[0], pair[1], steps, changing=changing)
+        branches = None if changing else kernel(first, pair[1])
+
+        def step(probs: Float[Array, " states"], inputs: tuple[Int[Array, ""], Observation, PyTree]):
+            time, observation, changed = inputs
+            now, control = changed if changing else pair
+            posterior, _ = bayes(probs, observation, now, kernel(now, control) if branches is None else branches)
+            return jnp.where(time < depth, posterior, probs), None
+
+        prior = jnp.exp(first.initial_log_probs())
+        inputs = jnp.arange(steps), observations, pair if changing else None
+        probs, _ = jax.lax.scan(step, prior, inputs)
+        return CategoricalBelief(probs, at_step(pair[0], jnp.maximum(depth - 1, 0), changing=changing))
+
+    def sample(self, key: Key[Array, ""], n: int) -> tuple[State, StateSpace]:
+        belief_key, sample_key = jax.random.split(key)
+        belief = self.posterior(belief_key)
+        return belief.sample(sample_key, n), belief.environment.space

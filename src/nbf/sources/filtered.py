@@ -1,0 +1,113 @@
+"""Beliefs to train on that a filter has made: where no exact posterior can be listed (section "Triangulation")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key, PyTree
+
+from nbf.contracts import BeliefSource, Environment, Family, Filter, FilterState, Policy, State, StateSpace
+from nbf.environments.rollout import Scheduled, at_step, rollout
+from nbf.errors import InputError
+from nbf.filters.run import run
+from nbf.sources.pool import BeliefPool
+from nbf.spaces import Box
+
+
+def spread_walls(key: Key[Array, ""], states: Float[Array, "n d"], space: Box, width: float) -> Float[Array, "n d"]:
+    """Numbers on a wall of a box moved outwards, uniformly up to `width`: atoms become bands of finite density."""
+    outwards = width * jax.random.uniform(key, states.shape)
+    low, high = jnp.asarray(space.low), jnp.asarray(space.high)
+    return jnp.where(states <= low, states - outwards, jnp.where(states >= high, states + outwards, states))
+
+
+class FilterPosteriors(BeliefSource):
+    """Beliefs of a filter in random episodes of a family, at a depth drawn uniformly from 0..horizon.
+
+    With a `ParticleFilter` of 1024 the paper's source for Triangulation, with a `PointMassFilter` the truth.
+    Depth 0 is p0. A `pool` of all beliefs of many episodes is much the cheaper source.
+
+    Motion that the walls of a `Box` stop leaves atoms on them, under which the likelihood of a density has no
+    bound: a model learns to put everything on a wall. `spread` is how far beyond the walls such numbers are
+    spread; clipping a model's samples puts them back, encoders see the nearest state of the box, and
+    `cell_probabilities` counts what lies up to 0.5 beyond.
+    """
+
+    filter: Filter
+    family: Family
+    horizon: int = eqx.field(static=True)
+    spread: float = eqx.field(static=True, default=0.0)
+
+    def __check_init__(self) -> None:
+        if self.horizon < 0 or not self.spread >= 0:
+            raise InputError(f"horizon and spread must be 0 or more; got {self.horizon} and {self.spread}.")
+
+    def posterior(self, key: Key[Array, ""]) -> tuple[FilterState, Environment]:
+        """The filter's state at a random depth of a random episode, and the environment there."""
+        depth_key, family_key, episode_key, start_key, step_key = jax.random.split(key, 5)
+        family, steps = self.family, max(self.horizon, 1)
+        changing = isinstance(family, Scheduled)
+        environment, policy = family.schedule(family_key, steps) if changing else family.sample(family_key)
+        _, observations = rollout(episode_key, environment, policy, steps, changing=changing)
+        depth = jax.random.randint(depth_key, (), 0, self.horizon + 1)
+
+        def at(time: Int[Array, ""]) -> tuple[Environment, Policy]:
+            return at_step((environment, policy), time, changing=changing)
+
+        def step(time: Int[Array, ""], state: FilterState) -> FilterState:
+            observation = jax.tree.map(lambda leaf: leaf[time], observations)
+            after, _ = self.filter.update(jax.random.fold_in(step_key, time), state, observation, *at(time))
+            return after
+
+        start = self.filter.init(start_key, at(jnp.int32(0))[0])
+        return jax.lax.fori_loop(0, depth, step, start), at(jnp.maximum(depth - 1, 0))[0]
+
+    def sample(self, key: Key[Array, ""], n: int) -> tuple[State, StateSpace]:
+        belief_key, sample_key = jax.random.split(key)
+        state, environment = self.posterior(belief_key)
+        return self._samples(sample_key, state, environment, n), environment.space
+
+    def episode(self, key: Key[Array, ""], n: int) -> tuple[State, StateSpace]:
+        """n samples of every belief of one random episode, depths 0..horizon along a leading axis."""
+        family_key, episode_key, start_key, run_key, sample_key = jax.random.split(key, 5)
+        family, steps = self.family, max(self.horizon, 1)
+        changing = isinstance(family, Scheduled)
+        pair = family.schedule(family_key, steps) if changing else family.sample(family_key)
+        _, observations = rollout(episode_key, *pair, steps, changing=changing)
+        first = at_step(pair[0], 0, changing=changing)
+        start = self.filter.init(start_key, first)
+        after, _ = run(self.filter, run_key, observations, *pair, changing=changing)
+
+        def sampled(key: Key[Array, ""], state: FilterState, step: Int[Array, ""]) -> tuple[State, StateSpace]:
+            environment = at_step(pair[0], step, changing=changing)
+            return self._samples(key, state, environment, n), environment.space
+
+        states = jax.tree.map(lambda one, more: jnp.concatenate([one[None], more[: self.horizon]]), start, after)
+        depths = jnp.arange(self.horizon + 1)
+        return jax.vmap(sampled)(jax.random.split(sample_key, len(depths)), states, jnp.maximum(depths - 1, 0))
+
+    def pool(
+        self,
+        key: Key[Array, ""],
+        *,
+        episodes: int,
+        samples: int,
+        batch: int = 64,
+        advance: Callable[[int], None] = lambda done: None,
+    ) -> BeliefPool:
+        """All beliefs of many episodes: see `BeliefPool.of_episodes`."""
+        return BeliefPool.of_episodes(self, key, episodes=episodes, samples=samples, batch=batch, advance=advance)
+
+    def _samples(self, key: Key[Array, ""], state: FilterState, environment: Environment, n: int) -> State:
+        sample_key, spread_key = jax.random.split(key)
+        states: PyTree = self.filter.belief(state, environment).sample(sample_key, n)
+        if self.spread == 0:
+            return states
+        if not isinstance(environment.space, Box):
+            raise InputError(
+                f"Only a Box has walls to spread from; spread={self.spread} on {environment.space.signature}."
+            )
+        return spread_walls(spread_key, states, environment.space, self.spread)
