@@ -203,7 +203,7 @@ def test_tokens_are_encoded_one_hot_and_back(length, categories):
     space = Tokens(length, categories)
     states = np.array(list(itertools.product(range(categories), repeat=length)), np.int32)
     codes = each(space.encode, jnp.asarray(states))
-    assert codes.shape == (len(states), space.features)
+    assert codes.shape == (len(states), space.num_features)
     np.testing.assert_array_equal(codes, np.eye(categories)[states].reshape(len(states), -1))
     np.testing.assert_array_equal(each(space.decode, codes), states)
     np.testing.assert_array_equal(each(space.decode, 0.6 * codes - 0.3), states)

@@ -57,7 +57,7 @@ class StateSpace(eqx.Module):
 
     @property
     @abstractmethod
-    def features(self) -> int:
+    def num_features(self) -> int:
         """How many numbers `encode` gives."""
 
     @abstractmethod

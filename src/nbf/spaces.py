@@ -39,7 +39,7 @@ class Lattice(StateSpace):
         return len(self.shape)
 
     @property
-    def features(self) -> int:
+    def num_features(self) -> int:
         return self.dimension
 
     @property
@@ -118,7 +118,7 @@ class Box(StateSpace):
         return len(self.low)
 
     @property
-    def features(self) -> int:
+    def num_features(self) -> int:
         return self.dimension
 
     @property
@@ -174,7 +174,7 @@ class Tokens(StateSpace):
         return f"tokens({self.length}, {self.categories})"
 
     @property
-    def features(self) -> int:
+    def num_features(self) -> int:
         return self.length * self.categories
 
     def mask(self, prefix: Int[Array, " i"]) -> Bool[Array, " K"]:

@@ -2,7 +2,7 @@
 
     p'(x') ∝ Σ_x p(x) · T(x, π)[x'] · H(x, x')[y]
 
-A `Kernel` holds T once for an environment and a policy; an update then only weighs it by the
+A `TransitionKernel` holds T once for an environment and a policy; an update then only weighs it by the
 observation.
 """
 
@@ -45,7 +45,7 @@ class CategoricalBelief(Belief):
         return jax.tree.map(lambda value: jnp.tensordot(self.probs, value, axes=1), values)
 
 
-class Kernel(eqx.Module):
+class TransitionKernel(eqx.Module):
     """T(·, π) of one environment and policy, ready to be applied to many beliefs."""
 
     @abstractmethod
@@ -62,7 +62,7 @@ class Kernel(eqx.Module):
         """p(x') for every x'."""
 
 
-class BranchKernel(Kernel):
+class BranchKernel(TransitionKernel):
     """Every branch out of every state; the sum over origins is a scatter."""
 
     targets: Int[Array, "states b"]
@@ -85,7 +85,7 @@ class BranchKernel(Kernel):
         return jnp.zeros_like(probs).at[self.targets].add(probs[:, None] * self.probs * weights)
 
 
-class StencilKernel(Kernel):
+class StencilKernel(TransitionKernel):
     """For each offset the probability of arriving by it; the sum over origins is a few shifts.
 
     The lattice is laid out in row-major order, so a shift along any axis is a shift of the flat
@@ -129,7 +129,7 @@ def _shifted(vector: Float[Array, " states"], shift: int) -> Float[Array, " stat
     return jnp.pad(vector, (0, -shift))[-shift:]
 
 
-def kernel(environment: Enumerable, policy: Policy) -> Kernel:
+def transition_kernel(environment: Enumerable, policy: Policy) -> TransitionKernel:
     """The kernel of an environment under a policy, in the fastest form that the environment allows."""
     states = environment.states()
     if isinstance(environment, Stencil):
@@ -144,7 +144,7 @@ def kernel(environment: Enumerable, policy: Policy) -> Kernel:
 
 
 def bayes(
-    probs: Float[Array, " states"], observation: Observation, environment: Enumerable, kernel: Kernel
+    probs: Float[Array, " states"], observation: Observation, environment: Enumerable, kernel: TransitionKernel
 ) -> tuple[Float[Array, " states"], Float[Array, ""]]:
     """The posterior after one observation that has a positive probability, and log p(y)."""
     joint, log_scale = kernel.joint(probs, observation, environment)

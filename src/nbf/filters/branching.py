@@ -20,7 +20,7 @@ from nbf.beliefs.particles import ParticleBelief
 from nbf.contracts import Enumerable, Environment, Filter, FilterInfo, Observation, Policy, State
 from nbf.errors import InputError
 from nbf.filters.particle import ParticleState
-from nbf.resampling.optimal import merged, optimal, ways
+from nbf.resampling.optimal import merge_duplicates, optimal_indices, select_branches
 from nbf.resampling.weights import effective_sample_size, normalize
 
 
@@ -42,7 +42,7 @@ class BranchingFilter(Filter):
 
     def init(self, key: Key[Array, ""], environment: Environment) -> ParticleState:
         environment = _enumerable(environment)
-        chosen, log_weights, _ = optimal(key, environment.initial_log_probs(), self.num_calls)
+        chosen, log_weights, _ = optimal_indices(key, environment.initial_log_probs(), self.num_calls)
         return ParticleState(jax.tree.map(lambda leaf: leaf[chosen], environment.states()), log_weights)
 
     def update(
@@ -79,7 +79,7 @@ class BranchingFilter(Filter):
         one = jax.tree.map(lambda leaf: leaf[0], state.states)
         if self.choose and jax.eval_shape(environment.chances, one, policy) is not None:
             chances = jnp.asarray(jax.vmap(environment.chances, (0, None))(state.states, policy))
-            chosen, branch, weights, _ = ways(key, state.log_weights, chances, self.num_calls)
+            chosen, branch, weights, _ = select_branches(key, state.log_weights, chances, self.num_calls)
             parents = jax.tree.map(lambda leaf: leaf[chosen], state.states)
             return parents, jax.vmap(environment.follow, (0, None, 0))(parents, policy, branch), weights
         branches = jax.eval_shape(environment.successors, one, policy)[1].shape[0]
@@ -88,7 +88,7 @@ class BranchingFilter(Filter):
                 f"A state of {type(environment).__name__} has {branches} branches, all of which a branching filter "
                 f"follows: it needs num_calls of at least {branches}; got {self.num_calls}."
             )
-        chosen, weights, _ = optimal(key, state.log_weights, self.num_calls // branches)
+        chosen, weights, _ = optimal_indices(key, state.log_weights, self.num_calls // branches)
         points = jax.tree.map(lambda leaf: leaf[chosen], state.states)
         ends, log_probs = jax.vmap(environment.successors, (0, None))(points, policy)
         parents = jax.tree.map(lambda leaf: jnp.repeat(leaf, branches, axis=0), points)
@@ -97,7 +97,7 @@ class BranchingFilter(Filter):
 
     def _merged(self, states: State, log_weights: Float[Array, " k"], environment: Enumerable) -> ParticleState:
         """The set with equal states as one, `num_calls` entries long; behind them, copies without weight."""
-        first, totals = merged(jax.vmap(environment.index)(states), log_weights, self.num_calls)
+        first, totals = merge_duplicates(jax.vmap(environment.index)(states), log_weights, self.num_calls)
         return ParticleState(jax.tree.map(lambda leaf: leaf[first], states), normalize(totals)[0])
 
 

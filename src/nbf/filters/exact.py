@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
-from nbf.beliefs.categorical import CategoricalBelief, Kernel, bayes, kernel
+from nbf.beliefs.categorical import CategoricalBelief, TransitionKernel, bayes, transition_kernel
 from nbf.contracts import Enumerable, Environment, Filter, FilterInfo, Observation, Policy
 from nbf.errors import InputError
 
@@ -26,7 +26,7 @@ class ExactFilter(Filter):
         policy: Policy,
     ) -> tuple[Float[Array, " states"], FilterInfo]:
         environment = _enumerable(environment)
-        branches = kernel(environment, policy)
+        branches = transition_kernel(environment, policy)
         size = jnp.asarray(state.shape[0], state.dtype)
         if observation is None:
             predicted, some = _prediction(branches, state)
@@ -47,7 +47,9 @@ class ExactFilter(Filter):
         return CategoricalBelief(state, _enumerable(environment))
 
 
-def _prediction(branches: Kernel, state: Float[Array, " states"]) -> tuple[Float[Array, " states"], Bool[Array, ""]]:
+def _prediction(
+    branches: TransitionKernel, state: Float[Array, " states"]
+) -> tuple[Float[Array, " states"], Bool[Array, ""]]:
     """The belief after a step that nothing was seen of, and whether there was a way on from any state of it.
 
     Normalised, or thousands of predictions would drift by their rounding. Under a policy that puts zero (or NaN) on

@@ -209,7 +209,7 @@ def _pool(
     if not isinstance(source, FilterPosteriors):
         return source
     samples = 2 * settings.samples
-    beliefs = min(POOLED, settings.steps * settings.batch, LARGEST_POOL // (samples * space.features))
+    beliefs = min(POOLED, settings.steps * settings.batch, LARGEST_POOL // (samples * space.num_features))
     episodes = -(-max(beliefs, 1) // (source.horizon + 1))
     with Progress("beliefs", episodes, 0, enabled=progress, unit="episode") as bar:
         return source.pool(key, episodes=episodes, samples=samples, advance=bar.advance)
@@ -226,13 +226,13 @@ def _check_state(environment: Environment) -> None:
     space = environment.space
     try:
         numbers = jax.eval_shape(lambda key: space.encode(environment.init(key)), jax.random.key(0))
-        wrong = "" if numbers.shape == (space.features,) else f"it is encoded in shape {numbers.shape}"
+        wrong = "" if numbers.shape == (space.num_features,) else f"it is encoded in shape {numbers.shape}"
     except Exception as error:
         wrong = f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
     if wrong:
         raise InputError(
             f"The state that `init` of {type(environment).__name__} draws is none of {space.signature}, which has "
-            f"{space.features} numbers ({wrong}). nbf.testing.check_environment tells more."
+            f"{space.num_features} numbers ({wrong}). nbf.testing.check_environment tells more."
         )
 
 

@@ -26,7 +26,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from nbf.contracts import StateSpace
 from nbf.errors import InputError
 from nbf.models.networks import Perceptron
-from nbf.resampling.optimal import optimal
+from nbf.resampling.optimal import optimal_indices
 from nbf.spaces import Tokens
 
 LARGEST_LAYER = 2**26
@@ -101,7 +101,7 @@ class Autoregressive(eqx.Module):
         self, key: Key[Array, ""], condition: Float[Array, " m"], n: int, space: StateSpace
     ) -> tuple[Int[Array, "n l"], Float[Array, " n"]]:
         """Different states with weights: at every place all continuations of the prefixes are weighed, and at most
-        n are kept, as in `spread.optimal`. Fewer states than n leave places without weight."""
+        n are kept, as in `optimal.optimal_indices`. Fewer states than n leave places without weight."""
         keys = jax.random.split(key, self.length)
         log_weights = jnp.full(n, -jnp.inf).at[0].set(0.0)
 
@@ -110,7 +110,7 @@ class Autoregressive(eqx.Module):
             # Where everything is illegal there is nothing to go on with, and no NaN either.
             total = jnp.sum(jnp.exp(logits), axis=0)
             after = log_weights + logits - jnp.log(jnp.where(total > 0, total, 1.0))
-            chosen, log_weights, _ = optimal(keys[place], after.ravel(), n)
+            chosen, log_weights, _ = optimal_indices(keys[place], after.ravel(), n)
             return chosen % n, chosen // n
 
         return self._written(condition, n, space, choose), log_weights
@@ -241,7 +241,7 @@ class AutoregressiveConfig:
                 f"width must be at least {space.length - 1}, a unit for each place of {space.signature} but the "
                 f"first; got {self.width}."
             )
-        largest = space.features * (self.width if self.depth else space.features)
+        largest = space.num_features * (self.width if self.depth else space.num_features)
         if largest > LARGEST_LAYER:
             raise InputError(
                 f"A layer for {space.signature} and width {self.width} would have {largest} weights, more than "

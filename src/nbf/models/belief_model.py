@@ -285,7 +285,7 @@ class ModelConfig:
             check_sizes(part)
         self.decoder.check(space)
         encoder_key, decoder_key = jax.random.split(key)
-        encoder = self.encoder.build(encoder_key, space.features + self.context, self.embedding)
+        encoder = self.encoder.build(encoder_key, space.num_features + self.context, self.embedding)
         decoder = self.decoder.build(decoder_key, space, self.embedding + self.context)
         return BeliefEmbeddingModel(space=space, encoder=encoder, decoder=decoder, context=self.context)
 

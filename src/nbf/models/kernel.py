@@ -180,7 +180,7 @@ class BoxKernel(BeliefModel):
     herded: int = eqx.field(static=True)
 
     def embed(self, states: State, log_weights: Float[Array, " n"], space: StateSpace | None = None) -> Embedding:
-        encoded = inputs(states, self.space, self.space.features).T
+        encoded = inputs(states, self.space, self.space.num_features).T
         return mean_weights(log_weights) @ self.landmarks(encoded / self.bandwidth)
 
     def herd(self, embedding: Embedding, count: int) -> Int[Array, " count"]:

@@ -2,11 +2,11 @@
 
     E[Σ_j v_j δ(i_j)] = Σ_i w_i δ(i)
 
-`optimal` is the resampling of Fearnhead and Clifford (2003) for discrete states: no index is drawn twice, each one
+`optimal_indices` is the resampling of Fearnhead and Clifford (2003) for discrete states: no index is drawn twice, each one
 heavier than a threshold c keeps its weight for certain, and of the others each is kept with probability w / c, as
-evenly as can be, with weight c. Among all unbiased ways to leave n points it has the least squared error. `split`
-shares out what weights are left unused: heavy points are simulated more often. `ways` chooses among the branches of
-points, `merged` makes one of equal points.
+evenly as can be, with weight c. Among all unbiased ways to leave n points it has the least squared error. `split_heavy`
+shares out what weights are left unused: heavy points are simulated more often. `select_branches` chooses among the branches of
+points, `merge_duplicates` makes one of equal points.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def threshold(weights: Float[Array, " k"], count: int) -> Float[Array, ""]:
     return jnp.where(jnp.sum(weights > 0) > count, level, 0.0)
 
 
-def optimal(
+def optimal_indices(
     key: Key[Array, ""], log_weights: Float[Array, " k"], count: int
 ) -> tuple[Int[Array, " count"], Float[Array, " count"], Float[Array, ""]]:
     """At most `count` different indices, their log weights, which are normalised, and the share of the weight of which
@@ -60,35 +60,35 @@ def optimal(
     return indices, _log_shares(kept), jnp.sum(lighter)
 
 
-def fewest(
+def optimal_resample(
     key: Key[Array, ""], states: PyTree, log_weights: Float[Array, " k"], n: int
 ) -> tuple[PyTree, Float[Array, " n"], Float[Array, ""]]:
     """At most n of some weighted states, their log weights, and the share of the mass that chance decided upon."""
     if log_weights.shape[0] == n:
         return states, log_weights, jnp.zeros(())
-    chosen, kept, left = optimal(key, log_weights, n)
+    chosen, kept, left = optimal_indices(key, log_weights, n)
     return jax.tree.map(lambda leaf: leaf[chosen], states), kept, left
 
 
-def ways(
+def select_branches(
     key: Key[Array, ""], log_weights: Float[Array, " k"], chances: Float[Array, "k b"], count: int
 ) -> tuple[Int[Array, " count"], Int[Array, " count"], Float[Array, " count"], Float[Array, ""]]:
-    """At most `count` different pairs of an entry and one of its b branches, whose log chances are given: `optimal` on
+    """At most `count` different pairs of an entry and one of its b branches, whose log chances are given: `optimal_indices` on
     the weights of all pairs. The entries, the branches, log weights, and the share that chance decided upon."""
     # Branch by branch: light pairs are chosen at even distances, which are then even in the entries of every branch.
     pairs = (log_weights[:, None] + chances).T
-    chosen, weights, left = optimal(key, pairs.ravel(), count)
+    chosen, weights, left = optimal_indices(key, pairs.ravel(), count)
     return chosen % len(log_weights), chosen // len(log_weights), weights, left
 
 
-def chance(log_weights: Float[Array, " k"]) -> Float[Array, ""]:
+def random_mass(log_weights: Float[Array, " k"]) -> Float[Array, ""]:
     """The share of the mass of drawn states that chance decided upon: of the lightest ones, which are all alike where
     states were drawn, and next to nothing where all that have any mass were kept."""
     least = jnp.min(jnp.where(log_weights > -jnp.inf, log_weights, jnp.inf))
     return jnp.sum(jnp.where(log_weights <= least + ALIKE, jnp.exp(log_weights), 0.0))
 
 
-def split(key: Key[Array, ""], log_weights: Float[Array, " n"]) -> tuple[Int[Array, " n"], Float[Array, " n"]]:
+def split_heavy(key: Key[Array, ""], log_weights: Float[Array, " n"]) -> tuple[Int[Array, " n"], Float[Array, " n"]]:
     """Indices in which the places of entries without weight are given to copies of the others, in proportion to
     their weights; copies of one entry share its weight. The log weights are normalised."""
     n = log_weights.shape[0]
@@ -109,7 +109,7 @@ def split(key: Key[Array, ""], log_weights: Float[Array, " n"]) -> tuple[Int[Arr
     return indices, _log_shares(shared)
 
 
-def merged(
+def merge_duplicates(
     places: Int[Array, " k"], log_weights: Float[Array, " k"], count: int
 ) -> tuple[Int[Array, " count"], Float[Array, " count"]]:
     """Entries at equal places as one: the index of the first of each, of which there must be at most `count`, and the

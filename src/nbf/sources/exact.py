@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PyTree
 
-from nbf.beliefs.categorical import CategoricalBelief, bayes, kernel
+from nbf.beliefs.categorical import CategoricalBelief, bayes, transition_kernel
 from nbf.contracts import BeliefSource, Enumerable, Family, Observation, Policy, State, StateSpace
 from nbf.environments.rollout import Scheduled, at_step, rollout
 
@@ -35,12 +35,14 @@ class ExactPosteriors(BeliefSource):
         assert isinstance(first, Enumerable)
         depth = jax.random.randint(depth_key, (), 0, self.horizon + 1)
         _, observations = rollout(episode_key, pair[0], pair[1], steps, changing=changing)
-        branches = None if changing else kernel(first, pair[1])
+        branches = None if changing else transition_kernel(first, pair[1])
 
         def step(probs: Float[Array, " states"], inputs: tuple[Int[Array, ""], Observation, PyTree]):
             time, observation, changed = inputs
             now, control = changed if changing else pair
-            posterior, _ = bayes(probs, observation, now, kernel(now, control) if branches is None else branches)
+            posterior, _ = bayes(
+                probs, observation, now, transition_kernel(now, control) if branches is None else branches
+            )
             return jnp.where(time < depth, posterior, probs), None
 
         prior = jnp.exp(first.initial_log_probs())

@@ -17,7 +17,7 @@ from nbf.sources.pool import BeliefPool
 from nbf.spaces import Box
 
 
-def spread_walls(key: Key[Array, ""], states: Float[Array, "n d"], space: Box, width: float) -> Float[Array, "n d"]:
+def widen_walls(key: Key[Array, ""], states: Float[Array, "n d"], space: Box, width: float) -> Float[Array, "n d"]:
     """Numbers on a wall of a box moved outwards, uniformly up to `width`: atoms become bands of finite density."""
     outwards = width * jax.random.uniform(key, states.shape)
     low, high = jnp.asarray(space.low), jnp.asarray(space.high)
@@ -110,4 +110,4 @@ class FilterPosteriors(BeliefSource):
             raise InputError(
                 f"Only a Box has walls to spread from; spread={self.spread} on {environment.space.signature}."
             )
-        return spread_walls(spread_key, states, environment.space, self.spread)
+        return widen_walls(spread_key, states, environment.space, self.spread)

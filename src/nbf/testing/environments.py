@@ -84,7 +84,7 @@ class _Subject:
         seen = self.once
         same_kinds("the state that `transition` gives, unlike that of `init`,", seen["next_state"], seen["state"])
         same_kinds("the state that `decode` gives, unlike that of `init`,", seen["decoded"], seen["state"])
-        features = self.environment.space.features
+        features = self.environment.space.num_features
         number = str(jnp.result_type(float))
         wanted = {"log_likelihood": f"{number}[]", "contains": "bool[]", "encoded": f"{number}[{features}]"}
         for name, kind in wanted.items():

@@ -151,7 +151,7 @@ def some_states(where: Environment | StateSpace, key: Key[Array, ""], n: int) ->
     """n legal states: first ones of an environment, or random ones of a space."""
     if isinstance(where, Environment):
         return jax.vmap(where.init)(jax.random.split(key, n))
-    numbers = jax.random.uniform(key, (LISTED, where.features), minval=-1.0, maxval=1.0)
+    numbers = jax.random.uniform(key, (LISTED, where.num_features), minval=-1.0, maxval=1.0)
     states = jax.vmap(where.decode)(numbers)
     legal = np.flatnonzero(np.asarray(jax.vmap(where.contains)(states)))
     if len(legal) == 0:

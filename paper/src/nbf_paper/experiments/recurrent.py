@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from nbf.beliefs.categorical import bayes, kernel
+from nbf.beliefs.categorical import bayes, transition_kernel
 from nbf.contracts import BeliefModel, BeliefSource, Enumerable, Family, State, StateSpace
 from nbf.environments.rollout import rollout
 from nbf.models.belief_model import BeliefEmbeddingModel, LatticeConfig, ModelConfig, TokensConfig
@@ -73,7 +73,7 @@ class ExactHistories(BeliefSource):
         environment, policy = self.family.sample(instance_key)
         assert isinstance(environment, Enumerable)
         _, observations = rollout(episode_key, environment, policy, self.horizon)
-        branches, prior = kernel(environment, policy), jnp.exp(environment.initial_log_probs())
+        branches, prior = transition_kernel(environment, policy), jnp.exp(environment.initial_log_probs())
 
         def step(probs: Float[Array, " cells"], observation: Int[Array, ""]) -> tuple[Array, Array]:
             posterior, _ = bayes(probs, observation, environment, branches)

@@ -35,7 +35,14 @@ from nbf.contracts import (
 )
 from nbf.errors import InputError
 from nbf.filters.attempts import diverged, until_some_weight
-from nbf.resampling.optimal import chance, fewest, merged, optimal, split, ways
+from nbf.resampling.optimal import (
+    merge_duplicates,
+    optimal_indices,
+    optimal_resample,
+    random_mass,
+    select_branches,
+    split_heavy,
+)
 from nbf.resampling.weights import effective_sample_size, normalize
 from nbf.spaces import Lattice
 
@@ -147,7 +154,7 @@ class NeuralBayesianFilter(Filter):
         if isinstance(environment, Enumerable):
             states, log_probs = environment.states(), environment.initial_log_probs()
             embedding = self.model.embed(states, log_probs, space)
-            chosen, weights, left = optimal(particle_key, log_probs, self.num_particles)
+            chosen, weights, left = optimal_indices(particle_key, log_probs, self.num_particles)
             particles = ParticleBelief(jax.tree.map(lambda leaf: leaf[chosen], states), weights)
             kept = (left <= 0.0).astype(jnp.float32)
         else:
@@ -237,7 +244,7 @@ class NeuralBayesianFilter(Filter):
         count = self.num_particles if aim is None else max(self.num_particles, CANDIDATES)
         states, log_weights = listed_or_drawn(self.model, draw_key, state.embedding, count, space)
         listed = jax.eval_shape(self.model.listed, state.embedding, space) is not None
-        drawn = jnp.zeros(()) if listed else chance(log_weights)
+        drawn = jnp.zeros(()) if listed else random_mass(log_weights)
         if aim is not None:
             log_weights = self._tilted(states, log_weights, state, space, QUICK)
             few, weights, doubt = self._aimed(spread_key, jax.vmap(aim)(states), states, log_weights, space)
@@ -247,13 +254,13 @@ class NeuralBayesianFilter(Filter):
             drawn = drawn * (1.0 - state.kept)
         # Of those that are followed branch by branch no more are looked at than there are.
         looks = self.num_particles if branching is None else min(self.num_particles, log_weights.shape[0])
-        few, weights, lost = fewest(spread_key, states, log_weights, looks)
+        few, weights, lost = optimal_resample(spread_key, states, log_weights, looks)
         weights, doubt = self._tilted(few, weights, state, space), jnp.maximum(lost, drawn)
         if branching is None:
-            chosen, weights = split(split_key, weights)
+            chosen, weights = split_heavy(split_key, weights)
             return simulated(jax.tree.map(lambda leaf: leaf[chosen], few), weights, doubt)
         chances = jnp.asarray(jax.vmap(branching.chances, (0, None))(few, policy))
-        chosen, branch, weights, lost = ways(split_key, weights, chances, self.num_particles)
+        chosen, branch, weights, lost = select_branches(split_key, weights, chances, self.num_particles)
         states = jax.tree.map(lambda leaf: leaf[chosen], few)
         moved = jax.vmap(branching.follow, (0, None, 0))(states, policy, branch)
         doubt = jnp.maximum(lost, doubt)
@@ -291,13 +298,13 @@ class NeuralBayesianFilter(Filter):
         spread_key, split_key = prng.split(key)
         features = self.model.features(states, space) if self.consistent else None
         columns = jnp.zeros((log_weights.shape[0], 0)) if features is None else features.T
-        (few, few_aims, few_columns), weights, doubt = fewest(
+        (few, few_aims, few_columns), weights, doubt = optimal_resample(
             spread_key, (states, aims, columns), aimed, self.num_particles
         )
         if features is not None:
             found = tilt(weights, few_columns.T, features @ jnp.exp(aimed), CALIBRATED, QUICK)
             weights = normalize(found(weights, few_columns.T))[0]
-        chosen, weights = split(split_key, weights)
+        chosen, weights = split_heavy(split_key, weights)
         few, few_aims = jax.tree.map(lambda leaf: leaf[chosen], (few, few_aims))
         return few, weights + log_total - few_aims, doubt
 
@@ -329,7 +336,7 @@ class NeuralBayesianFilter(Filter):
         features = self.model.features(states, space) if self.consistent else None
         if features is None:
             return None
-        return tilt(log_weights, features, state.embedding, SURE + ridge(chance(normalize(log_weights)[0])), steps)
+        return tilt(log_weights, features, state.embedding, SURE + ridge(random_mass(normalize(log_weights)[0])), steps)
 
     def estimate(self, state: NeuralState, function: Callable[[State], Any]) -> Any:
         """Line 7 of Algorithm 1: the self-normalised estimate of E[f(x)] from the step's own particles."""
@@ -364,7 +371,7 @@ def _joined(
         return states, mixed(share, log_weights, jnp.log(own))
     both = jax.tree.map(lambda made, kept: jnp.concatenate([made, kept]), states, kept)
     weights = jnp.concatenate([jnp.log1p(-share) + log_weights, jnp.log(share) + kept_weights])
-    first, totals = merged(jax.vmap(environment.index)(both), weights, weights.shape[0])
+    first, totals = merge_duplicates(jax.vmap(environment.index)(both), weights, weights.shape[0])
     return jax.tree.map(lambda leaf: leaf[first], both), normalize(totals)[0]
 
 

@@ -22,7 +22,7 @@ from nbf.filters.exact import ExactFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.point_mass import PointMassFilter, motion
 from nbf.filters.run import run
-from nbf.sources.filtered import FilterPosteriors, spread_walls
+from nbf.sources.filtered import FilterPosteriors, widen_walls
 from nbf.spaces import Box
 
 FAMILY = TriangulationFamily()
@@ -287,7 +287,7 @@ def test_posteriors_of_a_family_that_stays_the_same(key):
 
 def test_spreading_moves_what_is_on_a_wall_and_nothing_else(key):
     states = jnp.asarray([[-5.0, 5.0], [4.9, -5.0], [0.0, 1.0], [5.0, 5.0]])
-    spread = np.asarray(jax.vmap(lambda key: spread_walls(key, states, SQUARE, 0.5))(jax.random.split(key, 2000)))
+    spread = np.asarray(jax.vmap(lambda key: widen_walls(key, states, SQUARE, 0.5))(jax.random.split(key, 2000)))
     np.testing.assert_array_equal(np.clip(spread, -5.0, 5.0), np.tile(states, (2000, 1, 1)))
     assert stats.kstest(np.abs(spread[:, 3]).ravel(), stats.uniform(5.0, 0.5).cdf).pvalue > 1e-5
     assert stats.kstest(-spread[:, 0, 0], stats.uniform(5.0, 0.5).cdf).pvalue > 1e-5

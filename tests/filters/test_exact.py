@@ -15,7 +15,7 @@ from constructors import all_walks, small_grid
 from tolerances import FLOAT, monte_carlo
 from worlds import hidden_markov, posterior, three_rooms, trap_door
 
-from nbf.beliefs.categorical import BranchKernel, CategoricalBelief, StencilKernel, bayes, kernel
+from nbf.beliefs.categorical import BranchKernel, CategoricalBelief, StencilKernel, bayes, transition_kernel
 from nbf.contracts import Environment
 from nbf.environments.gridworld import Gridworld, RandomGridworlds
 from nbf.environments.rollout import rollout
@@ -50,7 +50,7 @@ def test_hidden_markov_against_all_trajectories(observations, key):
     for observation, policy in zip(observations, policies, strict=True):
         state, info = update(key, state, jnp.asarray(observation), world, jnp.asarray(policy))
         total += float(info.log_evidence)
-    assert isinstance(kernel(world, jnp.asarray(0.0)), BranchKernel)
+    assert isinstance(transition_kernel(world, jnp.asarray(0.0)), BranchKernel)
     np.testing.assert_allclose(state, truth, **FLOAT)
     np.testing.assert_allclose(total, np.log(evidence), **FLOAT)
 
@@ -71,7 +71,7 @@ def test_shifts_and_scatters_are_the_same_kernel(family, key):
         probs = probs / jnp.sum(probs)
         ends, log_probs = jax.vmap(environment.successors, (0, None))(environment.states(), policy)
         scatter = BranchKernel(jax.vmap(jax.vmap(environment.index))(ends), jnp.exp(log_probs))
-        shifts = kernel(environment, policy)
+        shifts = transition_kernel(environment, policy)
         assert isinstance(shifts, StencilKernel)
         symbols = jnp.arange(environment.num_symbols)
 
@@ -221,7 +221,7 @@ def test_bayes_is_the_product_of_prior_and_likelihood(key):
     """Nobody moves: the posterior is p·H, normalised."""
     world = three_rooms()
     stays = jnp.asarray(1.0)
-    result, log_evidence = bayes(world.start, jnp.asarray(1), world, kernel(world, stays))
+    result, log_evidence = bayes(world.start, jnp.asarray(1), world, transition_kernel(world, stays))
     joint = np.asarray(world.start, np.float64) * np.asarray(world.symbols, np.float64)[range(3), range(3), 1]
     np.testing.assert_allclose(result, joint / joint.sum(), **FLOAT)
     np.testing.assert_allclose(log_evidence, np.log(joint.sum()), **FLOAT)

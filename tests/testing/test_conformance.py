@@ -40,7 +40,7 @@ class Line(StateSpace):
     shift: Float[Array, ""]
     context: None = None
     signature: str = eqx.field(static=True, default="line")
-    features: int = eqx.field(static=True, default=1)
+    num_features: int = eqx.field(static=True, default=1)
 
     def encode(self, state):
         return state / K

@@ -12,10 +12,10 @@ from scipy.stats import qmc
 from tolerances import FLOAT, monte_carlo
 
 from nbf import prng
-from nbf.resampling.optimal import merged, optimal, split, threshold, ways
+from nbf.resampling.optimal import merge_duplicates, optimal_indices, select_branches, split_heavy, threshold
 
 COUNT, SIZE, REPEATS = 8, 40, 4000
-spread = jax.jit(jax.vmap(optimal, (0, None, None)), static_argnums=2)
+spread = jax.jit(jax.vmap(optimal_indices, (0, None, None)), static_argnums=2)
 
 
 def some_weights(size=SIZE, empty=5):
@@ -115,7 +115,7 @@ BAD = {"no weight": [-np.inf] * 3, "NaN": [np.nan, 0.0, 0.0], "infinite": [np.in
 
 @pytest.mark.parametrize("name", BAD)
 @pytest.mark.parametrize(
-    "way", [lambda key, log_weights: optimal(key, log_weights, 2)[:2], split], ids=["optimal", "split"]
+    "way", [lambda key, log_weights: optimal_indices(key, log_weights, 2)[:2], split_heavy], ids=["optimal", "split"]
 )
 def test_nothing_is_nan_and_what_has_no_weight_gets_none(name, way, key):
     indices, log_weights = way(key, jnp.asarray(BAD[name], jnp.float32))
@@ -148,7 +148,7 @@ def test_branches_are_chosen_as_pairs_of_a_point_and_a_way(key):
     weights = some_weights(points, empty=2)
     chances = np.random.default_rng(1).dirichlet(np.full(branches, 0.5), size=points)
     chances[0] = [1.0, 0.0, 0.0]
-    choose = jax.jit(jax.vmap(lambda key: ways(key, log(weights), log(chances), count)))
+    choose = jax.jit(jax.vmap(lambda key: select_branches(key, log(weights), log(chances), count)))
     entries, branch, log_weights, left = choose(jax.random.split(key, repeats))
     pairs = (weights[:, None] * chances).ravel()
     places = np.asarray(entries) * branches + np.asarray(branch)
@@ -165,7 +165,7 @@ def test_branches_are_chosen_as_pairs_of_a_point_and_a_way(key):
 
 def test_alike_points_do_not_all_take_the_same_way(key):
     """Of 64 points with two ways each, 32 are followed: about as many take the one as the other, at every draw."""
-    choose = jax.jit(jax.vmap(lambda key: ways(key, jnp.zeros(64), jnp.full((64, 2), jnp.log(0.5)), 32)))
+    choose = jax.jit(jax.vmap(lambda key: select_branches(key, jnp.zeros(64), jnp.full((64, 2), jnp.log(0.5)), 32)))
     entries, branch, _, left = choose(jax.random.split(key, 200))
     np.testing.assert_allclose(left, 1.0, **FLOAT)
     assert np.all(np.abs(np.asarray(branch).sum(axis=1) - 16) <= 1)
@@ -179,7 +179,7 @@ def test_places_without_weight_are_given_to_copies(key):
     weights[3:] = np.where(weights[3:] < np.median(weights), 0.0, weights[3:])
     weights /= weights.sum()
     some, repeats = weights > 0, 2000
-    indices, log_weights = jax.jit(jax.vmap(split, (0, None)))(jax.random.split(key, repeats), log(weights))
+    indices, log_weights = jax.jit(jax.vmap(split_heavy, (0, None)))(jax.random.split(key, repeats), log(weights))
     assert np.all(np.isfinite(log_weights))
     np.testing.assert_allclose(totals(indices, log_weights, 16), np.tile(weights, (repeats, 1)), **FLOAT)
     copies = (np.asarray(indices)[:, :, None] == np.arange(16)).sum(axis=1)
@@ -223,7 +223,7 @@ def test_equal_places_are_made_one():
     rng = np.random.default_rng(5)
     places, weights = rng.integers(0, 9, 30), rng.dirichlet(np.ones(30))
     weights[places == 3] = 0.0
-    first, totals = merged(jnp.asarray(places), log(weights), 12)
+    first, totals = merge_duplicates(jnp.asarray(places), log(weights), 12)
     expected = {place: weights[places == place].sum() for place in np.unique(places) if place != 3}
     found = np.exp(np.asarray(totals, np.float64))
     assert len(expected) == np.count_nonzero(found)
