@@ -22,9 +22,8 @@ from nbf.environments.gridworld import Gridworld
 from nbf.errors import InputError
 from nbf.evaluation.calibration import BINS, calibrate, energy_distance, ranks, share_covariance
 from nbf.models.tabular import TabularModel
-from nbf.plot.diagnostics import MOST, calibration_figure
+from nbf.plot.diagnostics import MAX_COORDINATES, calibration_figure
 from nbf.spaces import Box, Lattice
-from nbf_paper.records import RecordError
 
 SIGMA = np.array([0.5, 1.5], np.float32)
 SIZES = {"beliefs": 320, "embed": 1, "held_out": 32, "draws": 63}
@@ -377,7 +376,7 @@ def test_of_many_coordinates_the_least_flat_are_drawn():
     arrays[0][17, 3] += 1000
     figure = calibration_figure(*arrays)
     titles = [axis.get_title() for axis in figure.axes if axis.get_visible()]
-    assert len(titles) == MOST + 1
+    assert len(titles) == MAX_COORDINATES + 1
     assert "coordinate 18" in titles
     assert figure.get_suptitle() == "the 11 least flat of 20 coordinates"
 
@@ -389,10 +388,10 @@ def test_of_many_coordinates_the_least_flat_are_drawn():
 def test_arrays_that_cannot_be_drawn_are_refused(place, change):
     arrays = list(panel_arrays(found("perfect")))
     arrays[place] = change(arrays[place])
-    with pytest.raises(RecordError):
+    with pytest.raises(InputError):
         calibration_figure(*arrays)
 
 
 def test_names_must_fit():
-    with pytest.raises(RecordError, match=r"2 coordinates to name; got 1 names: \['x'\]"):
+    with pytest.raises(InputError, match=r"2 coordinates to name; got 1 names: \['x'\]"):
         calibration_figure(*panel_arrays(found("perfect")), names=["x"])

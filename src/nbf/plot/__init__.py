@@ -1,0 +1,26 @@
+"""Figures of your own data, from plain NumPy arrays and without JAX. Needs the extra `plot`.
+
+| name | what it draws |
+|---|---|
+| `calibration_figure` | PIT histograms and coverage of a belief model (the arrays of `nbf.Calibration`) |
+| `steps_figure` | ESS, log-evidence, attempts and surprise of a filter, step by step |
+| `belief_figure` | beliefs of several filters in a 2-D grid, as heat maps |
+| `write_animation` | the same `Episode` as an animated GIF |
+| `write_figure` | any figure as a PNG file |
+"""
+
+from __future__ import annotations
+
+from nbf.errors import MissingExtraError, missing_extra
+
+try:
+    from nbf.plot.diagnostics import calibration_figure, steps_figure
+    from nbf.plot.episode import Episode, belief_figure, write_animation
+    from nbf.plot.style import write_figure
+except ModuleNotFoundError as error:
+    sentence = missing_extra(error, "nbf.plot")
+    if sentence is None:
+        raise
+    raise MissingExtraError(sentence) from error
+
+__all__ = ["Episode", "belief_figure", "calibration_figure", "steps_figure", "write_animation", "write_figure"]

@@ -1,7 +1,7 @@
-"""Whether a filter can be trusted, in two pictures, drawn from plain arrays without jax.
+"""Diagnostic figures of belief models and filters, drawn from plain arrays without JAX.
 
-`calibration_figure`: how well a belief model is calibrated, PIT histograms and the coverage of its regions, from the
-arrays of `nbf.evaluation.calibration.Calibration`. `steps_figure`: what a filter told of each step of an episode.
+`calibration_figure` shows the calibration of a belief model: PIT histograms, and the coverage of its highest-density
+regions. `steps_figure` shows what a filter reported at each step of an episode.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from nbf.plot.style import BLUE, FAINT, INK, VERMILION, write_figure
 
 MODEL, OFF = BLUE, VERMILION
 SHADE = "#e3e3e3"
-COLUMNS = 4
-"""At most."""
-MOST = 11
-"""Coordinates that are drawn; of more of them, those whose bars leave their band furthest."""
+MAX_COLUMNS = 4
+"""Panels in a row, at most."""
+MAX_COORDINATES = 11
+"""Coordinates that are drawn, at most: those whose histograms leave their band furthest."""
 
 
 def calibration_figure(
@@ -38,10 +38,23 @@ def calibration_figure(
     title: str = "",
     path: str | os.PathLike[str] | None = None,
 ) -> Figure:
-    """A histogram of the PIT of each coordinate, then the coverage by level, each with the band of a right model.
+    """Draw the PIT histogram of each coordinate, and the coverage against the nominal level.
 
-    `pit` and `pit_band` are float[coordinates, bins], the bars' heights and half the band around their mean; the
-    others are float[levels]. Bars and points outside their band are in another colour. With `path`, also a PNG.
+    A shaded band shows what a calibrated model would give; bars and points outside it have another colour. The arrays
+    are the fields of `nbf.Calibration`.
+
+    Args:
+        pit: Heights of the PIT histograms, float[coordinates, bins].
+        pit_band: Half-width of the band around the mean height, float[coordinates, bins].
+        levels: Nominal levels of the highest-density regions, float[levels].
+        coverage: Share of states inside each region, float[levels].
+        coverage_band: Half-width of the band around the nominal level, float[levels].
+        names: One for each coordinate; by default they are numbered.
+        title: Of the whole figure.
+        path: A PNG file to write as well.
+
+    Returns:
+        The figure.
     """
     pit, pit_band, levels, coverage, coverage_band = (
         np.asarray(array, np.float64) for array in (pit, pit_band, levels, coverage, coverage_band)
@@ -49,7 +62,7 @@ def calibration_figure(
     labels = [f"coordinate {place + 1}" for place in range(len(pit))] if names is None else list(names)
     _check(pit, pit_band, levels, coverage, coverage_band, labels)
     shown = _furthest(pit, pit_band)
-    rows = math.ceil((len(shown) + 1) / COLUMNS)
+    rows = math.ceil((len(shown) + 1) / MAX_COLUMNS)
     columns = math.ceil((len(shown) + 1) / rows)
     figure = Figure(figsize=(0.4 + 2.7 * columns, 0.4 + 2.6 * rows), layout="constrained")
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
@@ -72,35 +85,35 @@ def _check(
 ) -> None:  # fmt: skip
     if pit.ndim != 2 or pit.size == 0 or pit_band.shape != pit.shape:
         raise InputError(
-            f"PIT histograms and their bands are float[coordinates, bins], both; got {pit.shape} and {pit_band.shape}."
+            f"PIT histograms and bands must both be float[coordinates, bins]; got {pit.shape} and {pit_band.shape}."
         )
     if levels.ndim != 1 or levels.size == 0 or not levels.shape == coverage.shape == coverage_band.shape:
         raise InputError(
-            "Levels, coverage and its band are float[levels], all three; "
+            "Levels, coverage and its band must all be float[levels]; "
             f"got {levels.shape}, {coverage.shape} and {coverage_band.shape}."
         )
     if len(names) != len(pit):
         raise InputError(f"There are {len(pit)} coordinates to name; got {len(names)} names: {list(names)}.")
     if not all(np.all(np.isfinite(array)) for array in (pit, pit_band, levels, coverage, coverage_band)):
-        raise InputError("What is not a finite number cannot be drawn: there is one among the calibration's arrays.")
+        raise InputError("Only finite numbers can be drawn; an array of the calibration has NaN or infinity.")
 
 
 def _furthest(pit: np.ndarray, band: np.ndarray) -> list[int]:
-    """The coordinates to draw, in order."""
+    """The coordinates whose histograms leave their band furthest, in order."""
     excess = np.max(np.abs(pit - pit.mean(axis=1, keepdims=True)) - band, axis=1)
-    return sorted(np.argsort(-excess, kind="stable")[:MOST].tolist())
+    return sorted(np.argsort(-excess, kind="stable")[:MAX_COORDINATES].tolist())
 
 
 def _draw_histogram(axis: Axes, bars: np.ndarray, band: np.ndarray, name: str) -> None:
-    """Heights relative to their mean."""
-    heights, spread = bars / bars.mean(), band / bars.mean()
+    """Draw one panel of heights relative to their mean."""
+    heights, margin = bars / bars.mean(), band / bars.mean()
     edges = np.linspace(0, 1, len(bars) + 1)
-    axis.stairs(1 + spread, edges, baseline=np.maximum(1 - spread, 0.0), fill=True, color=SHADE, zorder=1)
-    colours = [OFF if off else MODEL for off in np.abs(heights - 1) > spread]
+    axis.stairs(1 + margin, edges, baseline=np.maximum(1 - margin, 0.0), fill=True, color=SHADE, zorder=1)
+    colours = [OFF if off else MODEL for off in np.abs(heights - 1) > margin]
     axis.bar(edges[:-1], heights, 1 / len(bars), align="edge", color=colours, alpha=0.55, linewidth=0, zorder=2)
     axis.stairs(heights, edges, color=MODEL, linewidth=1.0, baseline=None, zorder=3)
     axis.axhline(1, color=INK, linewidth=0.8, linestyle=(0, (4, 2)), zorder=4)
-    axis.set(xlim=(0, 1), ylim=(0, 1.15 * max(heights.max(), (1 + spread).max())))
+    axis.set(xlim=(0, 1), ylim=(0, 1.15 * max(heights.max(), (1 + margin).max())))
     _frame(axis, name, "PIT", "relative frequency")
 
 
@@ -128,11 +141,23 @@ def steps_figure(
     title: str = "",
     path: str | os.PathLike[str] | None = None,
 ) -> Figure:
-    """What a filter told of each step of one episode: the fields of its infos and, if it was watched by
-    `nbf.Surprise`, the p-values and the evidence against its predictions; each an array over steps.
+    """Draw what a filter reported at each step of one episode, one panel for each quantity.
 
-    Steps whose belief is a mere prediction (`recovered`) are marked in every panel. Where log E reaches -log `rate`
-    an alarm is false with at most that probability. With `path`, also a PNG.
+    Steps in which every weight was zero (`recovered`) are shaded in all panels.
+
+    Args:
+        ess: Effective sample size, float[steps]; this and the next three are the fields of `nbf.FilterInfo`.
+        log_evidence: Estimate of log p(y_t | y_1:t-1), float[steps]; may be -inf.
+        attempts: How often each step was simulated, int[steps].
+        recovered: Whether the belief is a prediction without the observation, bool[steps].
+        p: Predictive p-values of `nbf.Surprise`, float[steps].
+        log_e: Log of its test martingale, the evidence against the model, float[steps].
+        rate: False-alarm rate; the alarm is raised where `log_e` reaches -log `rate`.
+        title: Of the whole figure.
+        path: A PNG file to write as well.
+
+    Returns:
+        The figure.
     """
     told = {"ess": ess, "log_evidence": log_evidence, "attempts": attempts, "recovered": recovered}
     told |= {name: array for name, array in (("p", p), ("log_e", log_e)) if array is not None}
@@ -160,17 +185,17 @@ def steps_figure(
 def _check_steps(series: dict[str, np.ndarray], rate: float) -> None:
     shapes = {name: array.shape for name, array in series.items()}
     if len(set(shapes.values())) > 1 or series["ess"].ndim != 1 or series["ess"].size == 0:
-        raise InputError(f"What is told of an episode are float[steps], at least one, all of one length; got {shapes}.")
+        raise InputError(f"All series of an episode must be float[steps] of one length, at least 1; got {shapes}.")
     for name, array in series.items():
-        # An impossible observation has a log-evidence of -inf, which is drawn as such.
+        # An impossible observation has a log-evidence of -inf, which is drawn as a mark.
         if np.any(np.isnan(array)) or np.any(array == np.inf) or (name != "log_evidence" and np.any(array == -np.inf)):
-            raise InputError(f"What is not a finite number cannot be drawn: there is one in {name}.")
+            raise InputError(f"Only finite numbers can be drawn; {name} has NaN or infinity.")
     if not 0 < rate < 1:
-        raise InputError(f"A rate of false alarms is above 0 and below 1; got {rate}.")
+        raise InputError(f"A false-alarm rate must be above 0 and below 1; got {rate}.")
 
 
 def _draw_series(axis: Axes, name: str, steps: np.ndarray, values: np.ndarray, rate: float) -> None:
-    """One panel; what calls for attention is in another colour."""
+    """Draw one panel; values that call for attention have another colour."""
     label = {"ess": "ESS", "log_evidence": "log-evidence", "attempts": "attempts", "p": "p", "log_e": "log E"}[name]
     finite = np.isfinite(values)
     if name == "attempts":

@@ -1,7 +1,7 @@
-"""Beliefs in a 2-D grid, drawn from plain arrays without jax: the paper's figure "gridworld-example".
+"""Beliefs in a 2-D grid, drawn from plain arrays without JAX: the paper's figure "gridworld-example".
 
-`belief_figure` sets the beliefs of several filters under one another; `write_animation` shows the same episode side by
-side as a GIF.
+`belief_figure` draws one row of heat maps for each filter; `write_animation` shows the filters of the same episode
+side by side as a GIF.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ ARROWS = ("↑", "↓", "←", "→", "bump")
 
 @dataclass(frozen=True)
 class Episode:
-    """One episode in a 2-D grid and what each filter believed: plain arrays, nothing to compute.
+    """One episode in a 2-D grid with the beliefs of several filters, as plain arrays.
 
-    Index 0 is before any observation. A position is (row, column), row 0 on top; `symbols[t]` was seen
-    on the way from `path[t]` to `path[t + 1]`: up, down, left, right, bump.
+    Index 0 of a time axis is before any observation. A position is (row, column), with row 0 on top.
     """
 
     walls: np.ndarray
-    """bool[h, w]"""
+    """Obstacles, bool[h, w]."""
     goal: np.ndarray
-    """int[2]"""
+    """Position of the goal, int[2]."""
     path: np.ndarray
-    """int[steps + 1, 2]: where the agent really was."""
+    """True positions of the agent, int[steps + 1, 2]."""
     symbols: np.ndarray
-    """int[steps]"""
+    """Observations, int[steps]; `symbols[t]` is that of the move from `path[t]` to `path[t + 1]`: 0 up, 1 down, 2 left,
+    3 right, 4 bump."""
     beliefs: Mapping[str, np.ndarray]
-    """For each name of a filter, float[steps + 1, h, w]."""
+    """Probabilities of the cells for each filter, float[steps + 1, h, w]."""
     js: Mapping[str, np.ndarray]
-    """For each name that has one, float[steps + 1]."""
+    """Divergence from the exact posterior, float[steps + 1], for each filter that has one."""
 
     def __post_init__(self) -> None:
         if self.walls.ndim != 2:
             raise InputError(f"Only beliefs in a 2-D grid are drawn; this grid is {self.walls.ndim}-D.")
         if not self.beliefs:
-            raise InputError("An episode without beliefs cannot be drawn.")
+            raise InputError("An episode without beliefs cannot be drawn: give those of at least one filter.")
         steps = len(self.symbols)
         shapes = [("goal", self.goal, (2,)), ("path", self.path, (steps + 1, 2)), ("symbols", self.symbols, (steps,))]
         shapes += [(f"belief of {name}", b, (steps + 1, *self.walls.shape)) for name, b in self.beliefs.items()]
@@ -69,20 +69,35 @@ class Episode:
 
     @property
     def steps(self) -> int:
-        """How many observations were made."""
+        """Number of observations."""
         return len(self.symbols)
 
     def misread(self, step: int) -> bool:
-        """Whether the observation that led to this step was wrong."""
+        """Whether the observation that led to a step was wrong.
+
+        Args:
+            step: The step, from 1.
+
+        Returns:
+            True if the symbol is not that of the move made.
+        """
         down, right = (self.path[step] - self.path[step - 1]).tolist()
         return int(self.symbols[step - 1]) != {(-1, 0): 0, (1, 0): 1, (0, -1): 2, (0, 1): 3}.get((down, right), 4)
 
 
 def belief_figure(episode: Episode, steps: Sequence[int] | None = None) -> Figure:
-    """Heat maps: one row per filter, one column per step. A wrong observation is in the agent's colour."""
-    chosen = list(steps) if steps is not None else _spread(episode.steps)
+    """Draw beliefs as heat maps: one row for each filter, one column for each step.
+
+    Args:
+        episode: The episode; a wrong observation is written in the agent's colour.
+        steps: The steps to draw; by default up to six of them, dense at first.
+
+    Returns:
+        The figure.
+    """
+    chosen = list(steps) if steps is not None else _default_steps(episode.steps)
     if not chosen or min(chosen) < 0 or max(chosen) > episode.steps:
-        raise InputError(f"Steps to draw lie in 0 to {episode.steps}; got {chosen}.")
+        raise InputError(f"Steps to draw must be between 0 and {episode.steps}, at least one; got {chosen}.")
     names = list(episode.beliefs)
     figure = Figure(figsize=(1.0 + 1.45 * len(chosen), 0.75 + 1.56 * len(names)))
     figure.set_layout_engine(ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03))
@@ -98,17 +113,17 @@ def belief_figure(episode: Episode, steps: Sequence[int] | None = None) -> Figur
             if name in episode.js:
                 axis.set_xlabel(f"JS {episode.js[name][step]:.3f}", fontsize=8, color=INK, labelpad=2)
     _colour_bar(figure, norm, axes)
-    _key(figure, misread=any(episode.misread(step) for step in chosen if step))
+    _legend(figure, misread=any(episode.misread(step) for step in chosen if step))
     return figure
 
 
-def _spread(steps: int) -> list[int]:
+def _default_steps(steps: int) -> list[int]:
     """Six steps at most, dense at first, where beliefs change most."""
     return sorted({round(steps * part) for part in (0, 0.05, 0.15, 0.3, 0.5, 1)})
 
 
 def _norm(episode: Episode) -> PowerNorm:
-    """One scale for the whole episode. The square root keeps a uniform belief visible beside a sharp one."""
+    """One colour scale for the whole episode. The square root keeps a uniform belief visible beside a sharp one."""
     return PowerNorm(0.5, vmin=0, vmax=max(float(np.max(belief)) for belief in episode.beliefs.values()) or 1.0)
 
 
@@ -121,7 +136,7 @@ def _title_step(axis: Axes, episode: Episode, step: int) -> None:
 
 
 def _draw_belief(axis: Axes, episode: Episode, name: str, step: int, norm: PowerNorm, inches: float = 1.4) -> None:
-    """One panel, about `inches` wide: what a filter believes, and where the agent really is."""
+    """Draw one panel, about `inches` wide: the belief of a filter, and the true position of the agent."""
     height, width = episode.walls.shape
     cell = 72 * inches / max(height, width)  # in points, as the markers are
     axis.imshow(episode.beliefs[name][step], cmap=BELIEF, norm=norm, interpolation="nearest")
@@ -150,7 +165,7 @@ def _colour_bar(figure: Figure, norm: PowerNorm, axes: np.ndarray) -> None:
     bar.set_label("probability", fontsize=9, color=INK)
 
 
-def _key(figure: Figure, misread: bool) -> None:
+def _legend(figure: Figure, misread: bool) -> None:
     handles: list[Any] = [
         Line2D([], [], marker="o", color=AGENT, markeredgecolor="white", markersize=7, linestyle="", label="agent"),
         Line2D([], [], marker="*", color=GOAL, markeredgecolor=INK, markeredgewidth=0.6, markersize=10, linestyle="",
@@ -163,7 +178,14 @@ def _key(figure: Figure, misread: bool) -> None:
 
 
 def write_animation(episode: Episode, path: str | os.PathLike[str], *, milliseconds: int = 700, dpi: int = 90) -> None:
-    """A GIF of the filters side by side, one frame per step; the last frame stays longer."""
+    """Write an animated GIF of the filters side by side, one frame for each step.
+
+    Args:
+        episode: The episode.
+        path: The file; its folder is made if need be.
+        milliseconds: Time of a frame; the last one stays four times as long.
+        dpi: Dots per inch.
+    """
     names = list(episode.beliefs)
     figure = Figure(figsize=(2.75 * len(names) + 0.2, 3.9), dpi=dpi, facecolor="white", layout="constrained")
     canvas = FigureCanvasAgg(figure)
@@ -176,7 +198,7 @@ def write_animation(episode: Episode, path: str | os.PathLike[str], *, milliseco
             axis.set_title(name, fontsize=12, color=INK, pad=5)
             axis.set_xlabel(score, fontsize=10.5, color=INK, family="monospace", labelpad=5)
         _head(figure, episode, step)
-        _key(figure, misread=False)
+        _legend(figure, misread=False)
         canvas.draw()
         frames.append(Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB"))
     write_atomically(path, _gif(frames, milliseconds))
@@ -192,7 +214,7 @@ def _head(figure: Figure, episode: Episode, step: int) -> None:
 
 
 def _gif(frames: list[Image.Image], milliseconds: int) -> bytes:
-    """One palette for all frames, of the colours that are drawn: no flicker, a small file."""
+    """Encode the frames with one palette of the colours that are drawn: no flicker, and a small file."""
     palette = _palette()
     reduced = []
     for frame in frames:
@@ -212,7 +234,7 @@ def _gif(frames: list[Image.Image], milliseconds: int) -> bytes:
 
 
 def _palette() -> np.ndarray:
-    """int[at most 256, 3]: the shades of belief and grey, and what smooth edges mix of the marks."""
+    """Colours, int[at most 256, 3]: shades of belief and grey, and the mixtures at antialiased edges of the marks."""
     mixes = [("#ffffff", AGENT), (AGENT, "#6aaed6"), (INK, GOAL), (GOAL, "#ffffff")]
     ramps = [BELIEF(np.linspace(0, 1, 96))[:, :3], np.linspace(0, 1, 52)[:, None] * np.ones(3)]
     ramps += [np.linspace(to_rgb(start), to_rgb(end), 26) for start, end in mixes]
@@ -220,7 +242,15 @@ def _palette() -> np.ndarray:
 
 
 def write_beliefs(episode: Episode, folder: Path) -> list[Path]:
-    """The beliefs of one episode as a picture and as an animation; the two files."""
+    """Write the beliefs of one episode as a picture and as an animation.
+
+    Args:
+        episode: The episode.
+        folder: Where `belief.png` and `belief.gif` go.
+
+    Returns:
+        The two files.
+    """
     check_writable(folder)
     picture, animation = folder / "belief.png", folder / "belief.gif"
     write_figure(belief_figure(episode), picture)

@@ -1,7 +1,7 @@
-"""What a terminal shows while and after something runs: progress, and beliefs as moving heat maps.
+"""Output on a terminal: progress, and beliefs as animated heat maps.
 
-A heat map is drawn with half blocks, two square pixels to a character, in a palette of its own: a
-terminal is mostly dark, where the figures' paper is white.
+A heat map is drawn with half blocks, two square pixels to a character. It has its own palette, because most terminals
+are dark and the figures' background is white.
 """
 
 from __future__ import annotations
@@ -25,22 +25,25 @@ from rich.text import Text
 from nbf.plot.episode import ARROWS, Episode
 
 GAP = 3
-"""Columns between two heat maps."""
+"""Empty columns between two heat maps."""
 LINES = 8
-"""Lines of a frame that are not heat map, and one to spare for the prompt."""
-LARGEST_CELL = 5
-"""Pixels along a cell's side, at most."""
+"""Lines of a frame besides the heat maps, and one for the prompt."""
+MAX_CELL = 5
+"""Pixels along the side of a cell, at most."""
 SHADES = np.array([(23, 27, 43), (28, 55, 108), (33, 113, 171), (65, 190, 196), (190, 236, 190), (255, 255, 217)])
-"""The colours of a belief, from nothing to certainty."""
+"""Colours of probability, from zero to the largest."""
 WALL, WALL_STRIPE = (62, 64, 72), (84, 87, 97)
 AGENT, GOAL = (255, 112, 52), (250, 204, 50)
-MOST_JS = float(np.log(2))
+MAX_JS = float(np.log(2))
 
 
 class Meter:
-    """How far a piece of work is: a bar on a terminal, elsewhere one line for each part of it.
+    """Progress of some work, on stderr: a bar on a terminal, elsewhere one line for each part of the work.
 
-    It appears with the first `describe`, so that another bar may run before. Writes to stderr.
+    A context manager. The bar appears with the first `describe`, so that another one may run before.
+
+    Args:
+        total: Units of work in each part, for `advance`; None shows a spinner without a bar.
     """
 
     def __init__(self, total: int | None = None):
@@ -57,7 +60,11 @@ class Meter:
         self.progress.stop()
 
     def describe(self, text: str) -> None:
-        """Another part of the work begins."""
+        """Begin another part of the work.
+
+        Args:
+            text: What the part does.
+        """
         if not self.console.is_terminal:
             print(text, file=sys.stderr, flush=True)
         for task in self.progress.task_ids:
@@ -66,7 +73,11 @@ class Meter:
         self.progress.start()
 
     def advance(self, done: int) -> None:
-        """This much more of the part is done."""
+        """Report progress within the part.
+
+        Args:
+            done: Units of work done since the last call.
+        """
         for task in self.progress.task_ids:
             self.progress.advance(task, done)
 
@@ -75,7 +86,11 @@ class Meter:
 
 
 class Pixels:
-    """An image, uint8[height, width, 3] with an even height, as rich draws it."""
+    """An image that rich can print.
+
+    Args:
+        image: uint8[height, width, 3] of even height.
+    """
 
     def __init__(self, image: np.ndarray):
         self.image = image
@@ -95,7 +110,17 @@ def _hex(colour: Sequence[int]) -> str:
 
 
 def heat_map(episode: Episode, name: str, step: int, cell: int) -> np.ndarray:
-    """uint8[height, width, 3]: what a filter believes, the walls, the goal, and where the agent really is."""
+    """Draw the belief of a filter with the walls, the goal, and the true position of the agent.
+
+    Args:
+        episode: The episode.
+        name: The filter.
+        step: The step, from 0.
+        cell: Pixels along the side of a cell.
+
+    Returns:
+        The image, uint8[height, width, 3] of even height.
+    """
     most = max(float(np.max(belief)) for belief in episode.beliefs.values()) or 1.0
     level = np.sqrt(np.clip(episode.beliefs[name][step] / most, 0, 1))  # keeps a uniform belief visible
     stops = np.linspace(0, 1, len(SHADES))
@@ -114,7 +139,17 @@ def heat_map(episode: Episode, name: str, step: int, cell: int) -> np.ndarray:
 
 
 def frame(episode: Episode, step: int, names: Sequence[str], cell: int) -> Group:
-    """One step: the named filters side by side, what was observed above, what the colours mean below."""
+    """Compose the view of one step: the observation, the filters side by side, and a legend.
+
+    Args:
+        episode: The episode.
+        step: The step, from 0.
+        names: The filters to show.
+        cell: Pixels along the side of a cell.
+
+    Returns:
+        What rich prints.
+    """
     width = episode.walls.shape[1] * cell
     maps = Table.grid(padding=(0, GAP, 0, 0), pad_edge=False)
     for _ in names:
@@ -122,11 +157,11 @@ def frame(episode: Episode, step: int, names: Sequence[str], cell: int) -> Group
     maps.add_row(*(Align.center(Text(name, style="bold")) for name in names))
     maps.add_row(*(Pixels(heat_map(episode, name, step, cell)) for name in names))
     maps.add_row(*(_divergence(episode, name, step, width) for name in names))
-    key = Text.assemble(
+    legend = Text.assemble(
         ("■", _hex(AGENT)), " agent   ", ("✕", _hex(GOAL)), " goal   ", ("▨", _hex(WALL_STRIPE)), " obstacle   ",
         *(("█", _hex(shade)) for shade in SHADES.tolist()), " probability",
     )  # fmt: skip
-    return Group(_head(episode, step), Text(), maps, Text(), key)
+    return Group(_head(episode, step), Text(), maps, Text(), legend)
 
 
 def _head(episode: Episode, step: int) -> Text:
@@ -138,27 +173,34 @@ def _head(episode: Episode, step: int) -> Text:
 
 
 def _divergence(episode: Episode, name: str, step: int, width: int) -> Text:
-    """The divergence as a number and as a bar whose full length is its greatest value."""
+    """The divergence as a number and as a bar, which is full at log 2."""
     if name not in episode.js:
         return Text("the truth", style="dim", justify="center")
     js = float(episode.js[name][step])
     text = f"JS {js:.3f} "
     full = max(width - len(text), 0)
-    filled = min(round(full * js / MOST_JS), full)
+    filled = min(round(full * js / MAX_JS), full)
     return Text.assemble(text, ("━" * filled, _hex(AGENT)), ("━" * (full - filled), "dim"))
 
 
 def layout(episode: Episode, width: int, height: int) -> tuple[list[str], int] | None:
-    """Which filters fit into a terminal side by side, and pixels per cell; None if not even one does.
+    """Choose which filters fit side by side into a terminal.
 
-    The truth stays to the last, the filter named last goes before it: in a narrow window the exact
-    and the neural filter remain.
+    In a narrow window the filters in the middle are left out first; the first one, the truth, is left out last.
+
+    Args:
+        episode: The episode.
+        width: Columns of the terminal.
+        height: Lines of the terminal.
+
+    Returns:
+        Names of the filters, and pixels along the side of a cell; None if not even one filter fits.
     """
     rows, columns = episode.walls.shape
     names = list(episode.beliefs)
     while names:
         across = (width - GAP * (len(names) - 1)) // (columns * len(names))
-        cell = min(across, 2 * (height - LINES) // rows, LARGEST_CELL)
+        cell = min(across, 2 * (height - LINES) // rows, MAX_CELL)
         if cell >= 3 or (cell == 2 and len(names) == 1):
             return names, cell
         names.pop(1 if len(names) > 2 else -1)
@@ -166,7 +208,16 @@ def layout(episode: Episode, width: int, height: int) -> tuple[list[str], int] |
 
 
 def play(episode: Episode, console: Console, *, seconds: float = 0.25) -> bool:
-    """Show an episode step by step; tells whether the terminal was large and colourful enough."""
+    """Play an episode on a terminal, step by step.
+
+    Args:
+        episode: The episode.
+        console: The terminal.
+        seconds: Time of a step.
+
+    Returns:
+        Whether it was shown: False if the terminal is too small or has no colours.
+    """
     fit = layout(episode, *console.size) if console.color_system else None
     if fit is None:
         return False
