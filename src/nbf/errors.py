@@ -1,6 +1,9 @@
-"""The one error for what a caller can mend. Without jax, so that plots and reports can raise it too."""
+"""Errors that a caller can mend. Without JAX, so that plots and the command line can raise them too."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 EXTRAS = {
     "optax": "train",
@@ -14,20 +17,54 @@ EXTRAS = {
     "pyspiel": "openspiel",
     "pomdp_py": "pomdp-py",
 }
-"""Which extra of the distribution brings a package that not every user needs."""
+"""The extra of the distribution that installs each optional package."""
+COMMAND_LINE = ("train", "plot", "cli")
+"""The extras that `cli` includes."""
 
 
 class InputError(ValueError):
-    """Something a caller passed cannot be used; the message says what, why, and what to do."""
+    """An argument cannot be used; the message says what was wrong, what was expected, and what to do."""
 
 
 class MissingExtraError(InputError, ImportError):
-    """A part of the library was asked for whose extra is not installed."""
+    """A part of the library was used whose extra is not installed."""
 
 
-def missing_extra(error: ModuleNotFoundError, what: str) -> str | None:
-    """The sentence that names the extra which brings a missing package; None for a package of no extra."""
+def missing_extra(error: ModuleNotFoundError, what: str, *, command_line: bool = False) -> str | None:
+    """Name the extra that installs a missing package, in one sentence.
+
+    Args:
+        error: The failed import.
+        what: What needs the package: the subject of the sentence.
+        command_line: Name the extra `cli` for each package that it includes.
+
+    Returns:
+        The sentence; None if no extra installs the package.
+    """
     package = (error.name or "").split(".")[0]
     if package not in EXTRAS:
         return None
-    return f"{what} needs {package}: pip install 'neural-bayesian-filtering[{EXTRAS[package]}]'"
+    extra = EXTRAS[package]
+    if command_line and extra in COMMAND_LINE:
+        extra = "cli"
+    return f"{what} needs {package}: pip install 'neural-bayesian-filtering[{extra}]'"
+
+
+@contextmanager
+def optional_imports(what: str, *, command_line: bool = False) -> Iterator[None]:
+    """Turn a failed import of an optional package into a `MissingExtraError`.
+
+    Args:
+        what: What needs the package.
+        command_line: Name the extra `cli` for each package that it includes.
+
+    Yields:
+        Nothing; the imports go inside the `with` block.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        sentence = missing_extra(error, what, command_line=command_line)
+        if sentence is None:
+            raise
+        raise MissingExtraError(sentence) from error

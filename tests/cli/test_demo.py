@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 from tolerances import FLOAT, SEED
 
-from nbf.cli.demonstration import Demo, DemoConfig, demonstrate, example_episode, furthest
-from nbf.cli.main import demonstration as demo
+from nbf.cli import demonstration as demo
+from nbf.cli.demonstration import DemoConfig, DemoResult, demonstrate, example_episode, furthest
 from nbf.errors import InputError
 from nbf.plot.episode import Episode
 from nbf.plot.terminal import AGENT, GOAL, WALL, WALL_STRIPE, Meter, frame, heat_map, layout, play
@@ -26,12 +26,12 @@ def tracks() -> list[demo.Tracks]:
 
 
 @pytest.fixture(scope="module")
-def found(tracks: list[demo.Tracks]) -> Demo:
-    tracked = demo.tracked
+def found(tracks: list[demo.Tracks]) -> DemoResult:
+    tracked = demo.track_episodes
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo, "PARTICLE_FILTERS", (8,))
         patch.setattr(demo, "TIMED_UPDATES", 5)
-        patch.setattr(demo, "tracked", lambda *arguments: tracks.append(tracked(*arguments)) or tracks[0])
+        patch.setattr(demo, "track_episodes", lambda *arguments: tracks.append(tracked(*arguments)) or tracks[0])
         return demonstrate(CONFIG, Meter())
 
 
@@ -59,18 +59,18 @@ def posteriors(episode: Episode, error: float = 0.1) -> np.ndarray:
 
 
 @pytest.mark.slow
-def test_the_exact_filter_of_the_demo_is_bayes_rule_on_the_episode_that_is_drawn(found: Demo):
+def test_the_exact_filter_of_the_demo_is_bayes_rule_on_the_episode_that_is_drawn(found: DemoResult):
     np.testing.assert_allclose(found.episode.beliefs["Exact"], posteriors(found.episode), **FLOAT)
 
 
-def test_every_belief_of_the_demo_is_a_distribution(found: Demo):
+def test_every_belief_of_the_demo_is_a_distribution(found: DemoResult):
     for belief in found.episode.beliefs.values():
         assert belief.shape == (CONFIG.steps + 1, 8, 8)
         assert np.all(belief >= 0)
         np.testing.assert_allclose(belief.sum(axis=(1, 2)), 1, **FLOAT)
 
 
-def test_the_divergences_of_the_table_and_of_the_picture_are_those_of_the_beliefs(found: Demo):
+def test_the_divergences_of_the_table_and_of_the_picture_are_those_of_the_beliefs(found: DemoResult):
     truth = found.episode.beliefs["Exact"].reshape(CONFIG.steps + 1, -1).astype(np.float64)
     shown = {row.filter: row.js_episode for row in found.rows}
     assert shown["Exact"] == pytest.approx(0, abs=FLOAT["atol"])
@@ -83,7 +83,7 @@ def test_the_divergences_of_the_table_and_of_the_picture_are_those_of_the_belief
         np.testing.assert_allclose(shown[name], js[1:].mean(), **FLOAT)
 
 
-def test_the_table_has_a_row_for_every_filter_with_its_cost(found: Demo):
+def test_the_table_has_a_row_for_every_filter_with_its_cost(found: DemoResult):
     assert [(row.filter, row.calls) for row in found.rows] == [("Exact", 256), ("PF (8)", 8), ("NBF (4)", 4)]
     assert all(row.microseconds > 0 and 0 <= row.js <= np.log(2) for row in found.rows)
     exact, *others = found.rows
@@ -92,10 +92,10 @@ def test_the_table_has_a_row_for_every_filter_with_its_cost(found: Demo):
 
 
 def test_the_documentation_shows_the_episode_of_the_demo(
-    found: Demo, tracks: list[demo.Tracks], monkeypatch: pytest.MonkeyPatch
+    found: DemoResult, tracks: list[demo.Tracks], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(demo, "PARTICLE_FILTERS", (8,))
-    monkeypatch.setattr(demo, "tracked", lambda *arguments: tracks[0])
+    monkeypatch.setattr(demo, "track_episodes", lambda *arguments: tracks[0])
     episode = example_episode(CONFIG, Meter())
     np.testing.assert_array_equal(episode.path, found.episode.path)
     assert episode.beliefs.keys() == found.episode.beliefs.keys()

@@ -1,4 +1,4 @@
-"""The commands of `nbf`, and its `main`. What makes and draws the paper's records is another command, `nbf-paper`."""
+"""The commands of `nbf`: `demo`, `check` and `info`. The paper's experiments have their own command, `nbf-paper`."""
 
 from __future__ import annotations
 
@@ -15,22 +15,30 @@ from nbf.cli.command import FAILED, Command, Flag, run, table_of
 from nbf.files.atomic import check_writable
 
 Checkpoint = Annotated[Positional[Path], arg(metavar="CHECKPOINT")]
+"""The path of a model file, as a positional argument."""
+
+
+SUBJECT = (
+    "What to check, as module:object; worlds:corridor is `corridor` of worlds.py in this folder. It may be an "
+    "environment (its policy is then None), (environment, policy), a family of environments, a belief model, "
+    "(model, environment), or (filter, environment, policy)."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Demo(Command):
-    """Track an agent in an 8 x 8 grid with the shipped model: a live view, a table, a GIF."""
+    """Compare filters in an 8 x 8 Gridworld with the shipped model: a live view, a table, a picture and a GIF."""
 
     seed: int = 0
-    """Which grids, goals and episodes are drawn."""
+    """Seed of the random grids, goals and episodes."""
     steps: int = 20
-    """Length of an episode."""
+    """Steps of an episode, 1 to 200."""
     particles: tuple[int, ...] = (16, 32)
-    """Particle counts of the neural filters; the first one is drawn."""
+    """Particle counts of the neural filters; the first of them is drawn."""
     out: Path = Path("demo-output")
-    """Folder for the pictures."""
+    """Folder for belief.png and belief.gif."""
     live: Flag = True
-    """Leave out the live view; it is shown only on a terminal in any case."""
+    """Do not play the episode on the terminal."""
 
     def answer(self) -> dict[str, Any]:
         from nbf.plot.episode import write_beliefs
@@ -65,18 +73,19 @@ class Demo(Command):
             ess = "–" if row["ess"] is None else f"{row['ess']:.1f}"
             numbers = (f"{row['js_episode']:.3f}", mean, ess, f"{row['microseconds']:.0f}", str(row["calls"]))
             table.add_row(row["filter"], *numbers)
-        print("\nJS: divergence (Jensen-Shannon, at most 0.693 nats) to the exact posterior, mean")
-        print("over the steps of the episode that is shown, and of all with its standard error.\n")
+        print("\nJS: Jensen-Shannon divergence from the exact posterior, 0 to 0.693 nats: the mean over the steps")
+        print("of the episode that is shown, and over all episodes with its standard error. ESS: effective")
+        print("sample size. calls: simulator calls.\n")
         console.print(table)
         console.print(f"\nanimation  {answer['animation']}\npicture    {answer['picture']}", soft_wrap=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Info(Command):
-    """Say what a checkpoint is, after checking that it is whole."""
+    """Describe a model file: its architecture, its state space, and how it was trained."""
 
     checkpoint: Checkpoint
-    """A model file."""
+    """A model file, as written by nbf.save_model or nbf-paper train. Nothing in it is executed."""
 
     def answer(self) -> dict[str, Any]:
         from nbf.files.description import described
@@ -94,11 +103,9 @@ class Info(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Check(Command):
-    """Check an environment, a belief model or a filter of your own; the exit code is 1 if something failed."""
+    """Check that your environment, belief model or filter keeps its contract; the exit code is 1 if it does not."""
 
-    subject: Annotated[Positional[str], arg(metavar="SUBJECT")]
-    """What to check, as module:object: an environment, (environment, policy), a family, a belief model, (model,
-    environment), or (filter, environment, policy)."""
+    subject: Annotated[Positional[str], arg(metavar="SUBJECT", help=SUBJECT)]
 
     def answer(self) -> dict[str, Any]:
         from nbf.testing import check, load
@@ -117,6 +124,13 @@ COMMANDS: dict[str, type[Command]] = {kind.__name__.lower(): kind for kind in (D
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code is 0, 1 if a check failed, 2 for a caller's mistake, 130 if interrupted."""
-    about = "Track beliefs over hidden states: Neural Bayesian Filtering."
+    """Run the command line `nbf`.
+
+    Args:
+        argv: The arguments; by default those of the process.
+
+    Returns:
+        The exit code, see `nbf.cli.command.run`.
+    """
+    about = "Neural Bayesian Filtering: track beliefs over hidden states."
     return run(COMMANDS, argv, prog="nbf", distribution="neural-bayesian-filtering", about=about)

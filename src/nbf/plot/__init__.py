@@ -11,16 +11,11 @@
 
 from __future__ import annotations
 
-from nbf.errors import MissingExtraError, missing_extra
+from nbf.errors import optional_imports
 
-try:
+with optional_imports("nbf.plot"):
     from nbf.plot.diagnostics import calibration_figure, steps_figure
     from nbf.plot.episode import Episode, belief_figure, write_animation
     from nbf.plot.style import write_figure
-except ModuleNotFoundError as error:
-    sentence = missing_extra(error, "nbf.plot")
-    if sentence is None:
-        raise
-    raise MissingExtraError(sentence) from error
 
 __all__ = ["Episode", "belief_figure", "calibration_figure", "steps_figure", "write_animation", "write_figure"]
