@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from nbf.contracts import Policy
 from nbf.environments.goofspiel import GoofspielFamily
@@ -40,6 +41,19 @@ class GridworldConfig:
         """Sides of the grid."""
         return (self.size,) * self.dimension
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings under their stable names in run keys."""
+        return {
+            "name": self.name,
+            "size": self.size,
+            "dimension": self.dimension,
+            "fixed": self.fixed,
+            "temperature": self.temperature,
+            "error": self.error,
+            "horizon": self.horizon,
+        }
+
     @classmethod
     def parse(cls, name: str) -> GridworldConfig:
         """From a name such as `8-2D-random` or `8-2D-random-diffuse`."""
@@ -63,6 +77,11 @@ class DonutsConfig:
     width: tuple[float, float] = (0.2, 0.5)
     """Standard deviation of the distance from the mean."""
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings under their stable names in run keys."""
+        return {"offset": self.offset, "radius": self.radius, "width": self.width}
+
 
 @dataclass(frozen=True)
 class TriangulationConfig:
@@ -80,6 +99,18 @@ class TriangulationConfig:
     """In the order in which they are active."""
     horizon: int = 10
     """Steps of an episode."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings under their stable names in run keys."""
+        return {
+            "half_width": self.half_width,
+            "step": self.step,
+            "motion_noise": self.motion_noise,
+            "range_noise": self.range_noise,
+            "beacons": self.beacons,
+            "horizon": self.horizon,
+        }
 
     def family(self) -> TriangulationFamily:
         """The environments and policies."""
@@ -99,6 +130,11 @@ class GoofspielConfig:
     def name(self) -> str:
         """As records name it."""
         return f"k={self.cards}" + ("-standard" if self.standard else "")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings under their stable names in run keys."""
+        return {"cards": self.cards, "standard": self.standard}
 
     @property
     def game(self) -> GoofspielGame:

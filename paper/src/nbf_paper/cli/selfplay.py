@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -38,7 +38,7 @@ class Selfplay(Command):
         config = SelfPlayConfig(cards=self.cards, checkpoints=self.checkpoints, seed=seed(self.seed))
         path = self.out or pool_path(Path("runs"), config)
         check_writable(path.parent)
-        return {"pool": str(path), "config": asdict(config), **describe(make_pool(config, path))}
+        return {"pool": str(path), "config": config.settings, **describe(make_pool(config, path))}
 
     def show(self, answer: dict[str, Any], console: Console) -> None:
         runs = answer["config"]["runs"]

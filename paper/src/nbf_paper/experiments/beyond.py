@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,8 @@ VARIANTS: dict[str, dict[str, bool]] = {
     "nothing carried": {"carry": False},
     "no look-ahead": {"look_ahead": False},
 }
-"""The default filter, the paper's, and what is in between; `expand` needs even draws."""
+"""The default filter, the paper's, and the variants between them, as run keys name what each leaves out. `variant`
+makes the filters."""
 ON_THE_PLANE = ("default", "faithful", "even draws alone", "consistent alone", "not consistent", "no look-ahead")
 """Where there is nothing to expand and nothing that is carried; elsewhere there are no forecasts."""
 CHOSEN = "branches chosen"
@@ -73,14 +74,19 @@ def domain_of(config: str) -> str:
     return "goofspiel" if config in GAMES else config if config == "triangulation" else "gridworld"
 
 
+def variant(name: str, model: BeliefModel, particles: int) -> NeuralBayesianFilter:
+    """The filter of an arm of `VARIANTS`."""
+    return NeuralBayesianFilter(model, particles, **VARIANTS[name])
+
+
 def rows(config: str, model: BeliefModel) -> list[Contender]:
     """The filters of a configuration."""
     domain = domain_of(config)
     most, *fewer = CALLS[domain]
-    found = [Contender(NeuralBayesianFilter(model, n), "nbf", "default", n, n) for n in fewer]
-    for arm, options in VARIANTS.items():
+    found = [Contender(variant("default", model, n), "nbf", "default", n, n) for n in fewer]
+    for arm in VARIANTS:
         if arm in ON_THE_PLANE if domain == "triangulation" else arm != "no look-ahead":
-            found.append(Contender(NeuralBayesianFilter(model, most, **options), "nbf", arm, most, most))
+            found.append(Contender(variant(arm, model, most), "nbf", arm, most, most))
     found.append(Contender(ApproxBeliefs(model, 64, **_truth(domain)), "approx", "default", 0, 0))
     if domain != "triangulation":
         found.append(Contender(BranchingFilter(most, choose=False), "branching", "", most, most))
@@ -143,7 +149,7 @@ class BeyondJob:
         return {
             "config": self.config, "seed": self.seed, "episodes": self.episodes, "steps": self.steps, **filters,
             "trained": self._game().settings if domain == "goofspiel" else self._plane().settings
-            if domain == "triangulation" else {"arm": MODELS_OF[domain], "environment": asdict(self._grid())},
+            if domain == "triangulation" else {"arm": MODELS_OF[domain], "environment": self._grid().settings},
         }  # fmt: skip
 
     @property

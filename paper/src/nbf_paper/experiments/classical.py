@@ -8,7 +8,7 @@ differ from the exact ones, in the exact filter's own units, and the error of th
 from __future__ import annotations
 
 import functools
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,17 @@ class SystemConfig:
     """Standard deviations of the first position and of the first velocity, along each axis."""
     horizon: int = 20
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings under their stable names in run keys."""
+        return {
+            "interval": self.interval,
+            "acceleration": self.acceleration,
+            "reading": self.reading,
+            "start": self.start,
+            "horizon": self.horizon,
+        }
+
     def environment(self) -> LinearGaussian:
         """The system."""
         both, nothing = np.eye(2), np.zeros((2, 2))
@@ -83,6 +94,11 @@ class EvaluationConfig:
                 "episodes and every entry of particles must be at least 2; "
                 f"got episodes={self.episodes}, particles={self.particles}."
             )
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings under their stable names in run keys."""
+        return {"episodes": self.episodes, "particles": self.particles}
 
 
 def contenders(settings: EvaluationConfig) -> list[Contender]:
@@ -196,7 +212,7 @@ class ClassicalJob:
     @property
     def settings(self) -> dict[str, Any]:
         """Everything that the numbers depend on."""
-        return {"environment": asdict(self.config), "seed": self.seed, "evaluation": asdict(self.evaluation)}
+        return {"environment": self.config.settings, "seed": self.seed, "evaluation": self.evaluation.settings}
 
     @property
     def key(self) -> str:

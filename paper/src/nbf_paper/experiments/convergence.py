@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -90,6 +90,16 @@ class EvaluationConfig:
                 f"A slope needs at least 2 particle counts from slope_from={self.slope_from} on, all of at least 1; "
                 f"got particles={self.particles}."
             )
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings under their stable names in run keys."""
+        return {
+            "episodes": self.episodes,
+            "particles": self.particles,
+            "slope_from": self.slope_from,
+            "bootstraps": self.bootstraps,
+        }
 
 
 @runtime_checkable
@@ -220,8 +230,8 @@ class ConvergenceJob:
     def settings(self) -> dict[str, Any]:
         """Everything that the numbers depend on."""
         return {
-            "environment": asdict(self.config), "arm": self.arm, "seed": self.seed,
-            "evaluation": asdict(self.evaluation),
+            "environment": self.config.settings, "arm": self.arm, "seed": self.seed,
+            "evaluation": self.evaluation.settings,
         }  # fmt: skip
 
     @property

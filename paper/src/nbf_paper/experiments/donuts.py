@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,10 @@ from nbf.models.flow import CouplingFlowConfig
 from nbf.models.flow_matching import FlowMatchingConfig
 from nbf.models.mixture import MixtureConfig
 from nbf.models.set_encoder import MeanConfig
-from nbf.training.fit import FitConfig, described
+from nbf.training.config import FitConfig
 from nbf_paper.config import DonutsConfig
 from nbf_paper.donuts import Donut, Donuts
+from nbf_paper.experiments.settings import model_settings, training_settings
 from nbf_paper.experiments.training_runs import Counter, TrainingRun, train_and_record
 from nbf_paper.pictures import write_picture
 from nbf_paper.records import ALL, Record, run_key
@@ -67,6 +68,11 @@ class EvaluationConfig:
     """Samples of each that are embedded."""
     held_out: int = 256
     """Samples of each that are scored."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings under their stable names in run keys."""
+        return {"beliefs": self.beliefs, "embedded": self.embedded, "held_out": self.held_out}
 
 
 @dataclass(frozen=True)
@@ -112,8 +118,9 @@ class DonutsJob:
     def settings(self) -> dict[str, Any]:
         """Everything that the numbers depend on."""
         return {
-            "environment": asdict(self.donuts), "arm": self.decoder, "seed": self.seed, "model": asdict(self.model),
-            "training": described(self.training), "evaluation": asdict(self.evaluation),
+            "environment": self.donuts.settings, "arm": self.decoder, "seed": self.seed,
+            "model": model_settings(self.model),
+            "training": training_settings(self.training), "evaluation": self.evaluation.settings,
         }  # fmt: skip
 
     @property
@@ -123,7 +130,7 @@ class DonutsJob:
 
     def training_run(self, runs: Path) -> TrainingRun:
         folder = runs / "donuts" / f"{self.decoder}-{self.seed}"
-        environment = {"name": "donuts", **asdict(self.donuts)}
+        environment = {"name": "donuts", **self.donuts.settings}
         return TrainingRun(folder, self.model, self.training, lambda: self.source, environment, self.seed, self.title)
 
     def train(self, runs: Path) -> Path:

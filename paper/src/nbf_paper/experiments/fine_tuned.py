@@ -4,7 +4,7 @@ neural filters, which are told the same and take none."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,10 @@ from nbf.errors import InputError
 from nbf.files.shipped import shipped_model
 from nbf.filters.fine_tuned import FineTunedFilter
 from nbf.filters.neural.filter import NeuralBayesianFilter
-from nbf.training.fit import described
 from nbf_paper.config import GridworldConfig
 from nbf_paper.experiments.gridworld import arm_of, compared, train, training_run
 from nbf_paper.experiments.rows import Contender
+from nbf_paper.experiments.settings import model_settings, training_settings
 from nbf_paper.experiments.training_runs import Counter, train_and_record
 from nbf_paper.records import Record, run_key
 
@@ -42,6 +42,17 @@ class EvaluationConfig:
     def __post_init__(self) -> None:
         if self.episodes < 2:
             raise InputError(f"A standard error needs at least 2 episodes; got {self.episodes}.")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings under their stable names in run keys."""
+        return {
+            "episodes": self.episodes,
+            "gradient_steps": self.gradient_steps,
+            "batch": self.batch,
+            "learning_rate": self.learning_rate,
+            "neural_filters": self.neural_filters,
+        }
 
 
 def contenders(model: BeliefModel, horizon: int, settings: EvaluationConfig) -> list[Contender]:
@@ -73,11 +84,11 @@ class FineTunedJob:
         """Everything that the numbers depend on."""
         model_config, fit_config = arm_of(CONFIG, "recurrent")
         return {
-            "environment": asdict(CONFIG),
+            "environment": CONFIG.settings,
             "seed": self.seed,
-            "model": asdict(model_config),
-            "training": described(replace(fit_config, steps=self.steps)),
-            "evaluation": asdict(self.evaluation),
+            "model": model_settings(model_config),
+            "training": training_settings(replace(fit_config, steps=self.steps)),
+            "evaluation": self.evaluation.settings,
         }
 
     @property

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +36,14 @@ from nbf.models.dequantization import DequantizedFlowConfig
 from nbf.models.set_encoder import MeanConfig
 from nbf.sources.pool import BeliefPool
 from nbf.sources.prefixes import PrefixPosteriors
-from nbf.training.fit import FitConfig, described
+from nbf.training.config import FitConfig
 from nbf.training.progress import Progress
 from nbf_paper.config import GoofspielConfig
 from nbf_paper.experiments import recurrent
 from nbf_paper.experiments.goofspiel_games import Track, embeddings, exact_samples, model_divergences, scores, tracks
 from nbf_paper.experiments.rows import Contender, records_by_step
 from nbf_paper.experiments.selfplay import SPLITS, Pool, SelfPlayConfig, make_pool, read_pool
+from nbf_paper.experiments.settings import model_settings, training_settings
 from nbf_paper.experiments.training_runs import Counter, TrainingRun, train_and_record
 from nbf_paper.records import ALL, Record, run_key
 
@@ -94,6 +95,18 @@ class EvaluationConfig:
         for name, least in (("episodes", 2), ("exact_samples", 1), ("importance_samples", 1)):
             if getattr(self, name) < least:
                 raise InputError(f"{name} must be at least {least}; got {getattr(self, name)}.")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings under their stable names in run keys."""
+        return {
+            "episodes": self.episodes,
+            "particle_filters": self.particle_filters,
+            "neural_filters": self.neural_filters,
+            "approx_samples": self.approx_samples,
+            "exact_samples": self.exact_samples,
+            "importance_samples": self.importance_samples,
+        }
 
 
 def contenders(arm: str, model: BeliefModel, cards: int, settings: EvaluationConfig) -> list[Contender]:
@@ -265,10 +278,11 @@ class GoofspielJob:
     def settings(self) -> dict[str, Any]:
         """Everything that the numbers depend on."""
         return {
-            "environment": asdict(self.config), "arm": self.arm, "seed": self.seed,
-            "pool": None if self.arm == "recurrent" else [self.pool_games, POOL_SAMPLES], "model": asdict(self.model),
-            "policies": asdict(self.policies), "training": described(self.training),
-            "evaluation": asdict(self.evaluation),
+            "environment": self.config.settings, "arm": self.arm, "seed": self.seed,
+            "pool": None if self.arm == "recurrent" else [self.pool_games, POOL_SAMPLES],
+            "model": model_settings(self.model),
+            "policies": self.policies.settings, "training": training_settings(self.training),
+            "evaluation": self.evaluation.settings,
         }  # fmt: skip
 
     @property
@@ -278,7 +292,7 @@ class GoofspielJob:
 
     def training_run(self, runs: Path) -> TrainingRun:
         folder = runs / "goofspiel" / self.name / f"{self.arm}-{self.seed}"
-        environment = {"name": self.name, **asdict(self.config), "policies": asdict(self.policies)}
+        environment = {"name": self.name, **self.config.settings, "policies": self.policies.settings}
         source: Callable[[], BeliefSource] = functools.partial(self.source, runs)
         loss = recurrent.sample_loss if self.arm == "recurrent" else None
         return TrainingRun(folder, self.model, self.training, source, environment, self.seed, self.title, loss)

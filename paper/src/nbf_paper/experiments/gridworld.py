@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,11 @@ from nbf.filters.run import run
 from nbf.models.belief_model import EnumeratedConfig, FlowConfig
 from nbf.models.dequantization import DequantizedFlow
 from nbf.sources.exact import ExactPosteriors
-from nbf.training.fit import FitConfig, described
+from nbf.training.config import FitConfig
 from nbf_paper.config import GridworldConfig
 from nbf_paper.experiments import recurrent
 from nbf_paper.experiments.rows import Contender, records_by_step
+from nbf_paper.experiments.settings import model_settings, training_settings
 from nbf_paper.experiments.training_runs import Counter, TrainingRun, train_and_record
 from nbf_paper.records import ALL, Record, run_key
 
@@ -75,7 +76,7 @@ def training_run(config: GridworldConfig, arm: str, seed: int, root: Path, *, st
         kind, loss = recurrent.ExactHistories, recurrent.divergence_loss
     source = kind(family_of(config, seed), config.horizon)
     title, folder = f"{config.name} {arm} seed {seed}", run_folder(root, config, arm, seed)
-    return TrainingRun(folder, model_config, fit_config, lambda: source, asdict(config), seed, title, loss)
+    return TrainingRun(folder, model_config, fit_config, lambda: source, config.settings, seed, title, loss)
 
 
 def train(
@@ -102,6 +103,16 @@ class EvaluationConfig:
     def __post_init__(self) -> None:
         if self.episodes < 2:
             raise InputError(f"A standard error needs at least 2 episodes; got {self.episodes}.")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings under their stable names in run keys."""
+        return {
+            "episodes": self.episodes,
+            "particle_filters": self.particle_filters,
+            "neural_filters": self.neural_filters,
+            "approx_samples": self.approx_samples,
+        }
 
 
 def contenders(config: GridworldConfig, arm: str, model: BeliefModel, settings: EvaluationConfig) -> list[Contender]:
@@ -203,12 +214,12 @@ class GridworldJob:
         """Everything that the numbers depend on."""
         model_config, fit_config = arm_of(self.config, self.arm)
         return {
-            "environment": asdict(self.config),
+            "environment": self.config.settings,
             "arm": self.arm,
             "seed": self.seed,
-            "model": asdict(model_config),
-            "training": described(replace(fit_config, steps=self.steps)),
-            "evaluation": asdict(self.evaluation),
+            "model": model_settings(model_config),
+            "training": training_settings(replace(fit_config, steps=self.steps)),
+            "evaluation": self.evaluation.settings,
         }
 
     @property

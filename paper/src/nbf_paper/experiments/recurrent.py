@@ -23,7 +23,7 @@ from nbf.models.enumerated import Enumerated, EnumeratedDecoderConfig
 from nbf.models.recurrent import RecurrentConfig, RecurrentEncoder
 from nbf.sources.prefixes import PrefixPosteriors
 from nbf.spaces import Lattice
-from nbf.training.fit import FitConfig
+from nbf.training.config import FitConfig
 from nbf_paper.config import GoofspielConfig, GridworldConfig
 
 GRIDWORLD_TRAINING = {"recurrent": FitConfig(), "recurrent-adam": FitConfig(optimizer="adam", learning_rate=3e-3)}

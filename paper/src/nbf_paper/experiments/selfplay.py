@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,29 @@ class SelfPlayConfig:
                 raise InputError(f"{name} must be at least 1; got {getattr(self, name)}.")
         if not self.learning_rate > 0:
             raise InputError(f"learning_rate must be above 0; got {self.learning_rate}.")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings under their stable names in run keys."""
+        return {
+            "cards": self.cards,
+            "standard": self.standard,
+            "runs": self.runs,
+            "checkpoints": self.checkpoints,
+            "timesteps": self.timesteps,
+            "epochs": self.epochs,
+            "minibatch": self.minibatch,
+            "learning_rate": self.learning_rate,
+            "discount": self.discount,
+            "trace": self.trace,
+            "clip": self.clip,
+            "value_weight": self.value_weight,
+            "largest_gradient": self.largest_gradient,
+            "entropy_weight": self.entropy_weight,
+            "width": self.width,
+            "depth": self.depth,
+            "seed": self.seed,
+        }
 
     @property
     def game(self) -> GoofspielGame:
@@ -281,7 +304,7 @@ class _Progress:
 
 
 def _identity(config: SelfPlayConfig) -> dict[str, str]:
-    return {"kind": KIND, "config": json.dumps(asdict(config))}
+    return {"kind": KIND, "config": json.dumps(config.settings)}
 
 
 def _abstract(config: SelfPlayConfig, count: int) -> tuple[CardPolicy, Run]:

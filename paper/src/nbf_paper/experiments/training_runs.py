@@ -17,7 +17,10 @@ from nbf.errors import InputError
 from nbf.files.atomic import check_writable
 from nbf.files.checkpoint import load_model, read_file, save_model
 from nbf.models.belief_model import MODELS
-from nbf.training.fit import FitConfig, Fitted, Loss, described, fit
+from nbf.training.config import FitConfig
+from nbf.training.fit import Fitted, fit
+from nbf.training.loss import Loss
+from nbf_paper.experiments.settings import training_settings
 from nbf_paper.records import Record, Run, add, completed
 
 
@@ -67,13 +70,13 @@ class TrainingRun:
     def check_same(self) -> None:
         """A model that is there already must have been trained with the settings that are asked for."""
         if self.path.exists():
-            check_same(self.path, described(self.training))
+            check_same(self.path, training_settings(self.training))
 
     def _keep(self, fitted: Fitted) -> None:
         blocks = [part for part in np.array_split(fitted.losses, 50) if len(part)]
         notes = {
             "environment": json.dumps(self.environment),
-            "training": json.dumps(described(self.training)),
+            "training": json.dumps(training_settings(self.training)),
             "seed": str(self.seed),
             "seconds": f"{fitted.seconds:.1f}",
             "loss_curve": json.dumps([round(float(part.mean()), 4) for part in blocks]),

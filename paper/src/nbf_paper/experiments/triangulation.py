@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -38,10 +38,11 @@ from nbf.models.flow import CouplingFlowConfig
 from nbf.models.mixture import MixtureConfig
 from nbf.sources.filtered import FilterPosteriors
 from nbf.sources.pool import BeliefPool
-from nbf.training.fit import FitConfig, described
+from nbf.training.config import FitConfig
 from nbf.training.progress import Progress
 from nbf_paper.config import TriangulationConfig
 from nbf_paper.experiments.rows import Contender, records_by_step
+from nbf_paper.experiments.settings import model_settings, training_settings
 from nbf_paper.experiments.training_runs import Counter, TrainingRun, train_and_record
 from nbf_paper.experiments.walks import WalkConfig, walk
 from nbf_paper.pictures import write_picture
@@ -54,17 +55,19 @@ class Arm:
 
     decoder: CouplingFlowConfig | MixtureConfig
     teacher: Filter
+    teacher_name: str
+    """Of the teacher in run keys."""
 
 
 AFFINE = CouplingFlowConfig("affine", layers=6, width=64, depth=2)
 """The paper's, with the sizes of its table."""
-TRUTH = PointMassFilter(100)
+TRUTH = PointMassFilter(100), "PointMassFilter(resolution=100)"
 """Fine enough to train on; the truth of the evaluation is finer."""
 ARMS = {
-    "faithful": Arm(AFFINE, ParticleFilter(1024)),
-    "affine": Arm(AFFINE, TRUTH),
-    "spline": Arm(replace(AFFINE, transform="spline"), TRUTH),
-    "mixture": Arm(MixtureConfig(), TRUTH),
+    "faithful": Arm(AFFINE, ParticleFilter(1024), "ParticleFilter(num_particles=1024)"),
+    "affine": Arm(AFFINE, *TRUTH),
+    "spline": Arm(replace(AFFINE, transform="spline"), *TRUTH),
+    "mixture": Arm(MixtureConfig(), *TRUTH),
 }
 """`faithful` is the paper's; the others are trained on the truth."""
 TRAINING = FitConfig(steps=30_000, batch=32, samples=64, optimizer="adam", learning_rate=1e-3)
@@ -93,6 +96,19 @@ class EvaluationConfig:
     """Cells along each axis of the point-mass filter that is the truth."""
     walk: WalkConfig = field(default_factory=WalkConfig)
     """The agent that uses a filter to find the origin."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings under their stable names in run keys."""
+        return {
+            "episodes": self.episodes,
+            "particle_filters": self.particle_filters,
+            "smoothed_filters": self.smoothed_filters,
+            "neural_filters": self.neural_filters,
+            "approx_samples": self.approx_samples,
+            "resolution": self.resolution,
+            "walk": self.walk.settings,
+        }
 
 
 def contenders(arm: str, model: BeliefModel, settings: EvaluationConfig) -> list[Contender]:
@@ -278,9 +294,10 @@ class TriangulationJob:
     def settings(self) -> dict[str, Any]:
         """Everything that the numbers depend on."""
         return {
-            "environment": asdict(self.config), "arm": self.arm, "seed": self.seed, "model": asdict(self.model),
-            "teacher": repr(ARMS[self.arm].teacher), "spread": SPREAD, "pool": [self.pool_episodes, POOL_SAMPLES],
-            "training": described(self.training), "evaluation": asdict(self.evaluation),
+            "environment": self.config.settings, "arm": self.arm, "seed": self.seed,
+            "model": model_settings(self.model),
+            "teacher": ARMS[self.arm].teacher_name, "spread": SPREAD, "pool": [self.pool_episodes, POOL_SAMPLES],
+            "training": training_settings(self.training), "evaluation": self.evaluation.settings,
         }  # fmt: skip
 
     @property
@@ -290,7 +307,7 @@ class TriangulationJob:
 
     def training_run(self, runs: Path) -> TrainingRun:
         folder = runs / "triangulation" / f"{self.arm}-{self.seed}"
-        environment = {"name": "triangulation", **asdict(self.config)}
+        environment = {"name": "triangulation", **self.config.settings}
         return TrainingRun(folder, self.model, self.training, self.source, environment, self.seed, self.title)
 
     def train(self, runs: Path) -> Path:

@@ -3,7 +3,7 @@ learned embeddings have, and the classical filters that the paper's table leaves
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from nbf_paper.config import GridworldConfig, TriangulationConfig
 from nbf_paper.experiments import gridworld, triangulation
 from nbf_paper.experiments.measured import measure_and_record
 from nbf_paper.experiments.rows import Contender
+from nbf_paper.experiments.settings import model_settings
 from nbf_paper.experiments.training_runs import Counter
 from nbf_paper.records import Record, run_key
 
@@ -55,8 +56,8 @@ class GridworldKernelJob:
     def settings(self) -> dict[str, Any]:
         """Everything that the numbers depend on."""
         return {
-            "environment": asdict(self.config), "arm": KERNEL, "seed": self.seed,
-            "model": asdict(gridworld_model(self.config)), "evaluation": asdict(self.evaluation),
+            "environment": self.config.settings, "arm": KERNEL, "seed": self.seed,
+            "model": model_settings(gridworld_model(self.config)), "evaluation": self.evaluation.settings,
         }  # fmt: skip
 
     @property
@@ -102,10 +103,10 @@ class UntrainedTriangulationJob:
     @property
     def settings(self) -> dict[str, Any]:
         """Everything that the numbers depend on."""
-        model = asdict(triangulation_model(self.config)) if self.arm == KERNEL else list(ENSEMBLES)
+        model = model_settings(triangulation_model(self.config)) if self.arm == KERNEL else list(ENSEMBLES)
         return {
-            "environment": asdict(self.config), "arm": self.arm, "seed": self.seed, "model": model,
-            "evaluation": asdict(self.evaluation),
+            "environment": self.config.settings, "arm": self.arm, "seed": self.seed, "model": model,
+            "evaluation": self.evaluation.settings,
         }  # fmt: skip
 
     @property

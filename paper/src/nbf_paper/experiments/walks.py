@@ -39,6 +39,11 @@ class WalkConfig:
         if self.steps < 1 or not self.unsure > 0:
             raise InputError(f"A walk needs steps of at least 1 and unsure above 0; got {self.steps}, {self.unsure}.")
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings under their stable names in run keys."""
+        return {"steps": self.steps, "unsure": self.unsure}
+
 
 class Walk(eqx.Module):
     """How a walk ended."""

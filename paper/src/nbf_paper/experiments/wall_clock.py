@@ -31,7 +31,7 @@ from nbf.filters.fine_tuned import FineTunedFilter
 from nbf.filters.neural.filter import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.recurrent import RecurrentFilter
-from nbf.training.fit import optimizer_of
+from nbf.training.config import optimizer_of
 from nbf_paper.config import GridworldConfig
 from nbf_paper.experiments.gridworld import arm_of, family_of
 from nbf_paper.experiments.measured import measure_and_record
