@@ -115,7 +115,7 @@ def test_a_box_is_encoded_as_the_cube_of_side_two(box):
     points = around_a_box(box)
     low, high = np.array(box.low), np.array(box.high)
     codes = np.asarray(each(box.encode, jnp.asarray(points, jnp.float32)))
-    assert codes.shape == (200, box.features)
+    assert codes.shape == (200, box.num_features)
     np.testing.assert_allclose(codes, (2 * points - low - high) / (high - low), **FLOAT)
     back = np.asarray(each(box.decode, jnp.asarray(codes)))
     expected = np.clip(points, low, high) if box.bounded else points

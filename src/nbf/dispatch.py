@@ -1,9 +1,8 @@
-"""Calling a compiled step from a plain Python loop, at little more than the cost of the step itself.
+"""Fast calls of a compiled step from a Python loop.
 
-Flattening an environment or a model anew at every call costs more than a filter's mathematics.
-Modules are immutable, so each is flattened once and remembered by its identity; the compiled
-function takes a flat list of arrays. Environments and policies of the same structure share one
-compilation, whatever their values.
+Flattening an environment or a model at every call costs more than a filter's mathematics. Modules are immutable, so
+each is flattened once and cached by its identity, and the compiled function takes a flat list of arrays. Environments
+and policies of the same tree structure share one compilation, whatever their values.
 """
 
 from __future__ import annotations
@@ -19,30 +18,30 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import PyTree
 
-REMEMBERED = 64
-"""How many modules are remembered; the least recently used one is forgotten first."""
+CACHED_MODULES = 64
+"""Flattened modules that are kept; the least recently used one is dropped first."""
 
 
 class _Flat:
-    """A module, its leaves, and a number that stands for its structure."""
+    """A module, its leaves, its tree structure, and a number that identifies the structure."""
 
     __slots__ = ("leaves", "module", "structure", "token")
 
     def __init__(self, module: PyTree):
-        self.module = module  # kept alive: its id is the key it is found by
+        self.module = module  # kept alive, because its id is the key of the cache
         self.leaves, self.structure = jax.tree.flatten(module)
         self.token = _TOKENS.setdefault(self.structure, next(_COUNTER))
 
 
 PLAIN = (bool, int, float, np.generic, np.ndarray)
-"""Numbers that are not on the device yet."""
+"""Numbers that are not JAX arrays."""
 
 _TOKENS: dict[Any, int] = {}
 _COUNTER = itertools.count()
 _FLAT: OrderedDict[int, _Flat] = OrderedDict()
 _COMPILED: dict[tuple, _Compiled] = {}
 _latest: tuple[PyTree, list[Any], Any] = (object(), [], None)
-"""The state that was given last, if it is immutable, with its leaves and structure: most often the next one to come."""
+"""The state returned last, if it is immutable, with its leaves and structure: most often the next one to come in."""
 
 
 def _flat(module: PyTree) -> _Flat:
@@ -50,17 +49,26 @@ def _flat(module: PyTree) -> _Flat:
     if found is not None:
         _FLAT.move_to_end(id(module))
         return found
-    if not (module is None or isinstance(module, eqx.Module)):  # whatever else it is, its owner may change it in place
+    if not (module is None or isinstance(module, eqx.Module)):  # anything else may be changed in place by its owner
         return _Flat(module)
     found = _FLAT[id(module)] = _Flat(module)
-    if len(_FLAT) > REMEMBERED:
+    if len(_FLAT) > CACHED_MODULES:
         _FLAT.popitem(last=False)
     return found
 
 
 def call(method: Callable, fixed: tuple[PyTree, ...], state: PyTree, moving: PyTree) -> tuple[PyTree, PyTree]:
-    """`method(*fixed, state, *moving)`, compiled, which gives the next state and something more. `fixed` are modules
-    that tend to come again, `moving` is new at every call. Inside another trace the method is simply called."""
+    """Call `method(*fixed, state, *moving)`, compiled; inside another trace, call it as it is.
+
+    Args:
+        method: A pure function that returns the next state and one more tree. Compiled once for each tree structure.
+        fixed: Modules that often come again, such as filter, environment and policy.
+        state: What is carried from call to call.
+        moving: Arguments that are new at every call, such as key and observation.
+
+    Returns:
+        What `method` returns.
+    """
     global _latest
     moving_leaves, moving_structure = jax.tree.flatten(moving)
     known, state_leaves, state_structure = _latest
@@ -87,8 +95,16 @@ def call(method: Callable, fixed: tuple[PyTree, ...], state: PyTree, moving: PyT
 
 
 def arrays(numbers: PyTree) -> PyTree:
-    """Numbers of Python's or NumPy's as arrays of the types that JAX gives them, so that 3, np.int64(3) and an int32
-    on the device share one compilation."""
+    """Convert Python and NumPy numbers to arrays of JAX's types.
+
+    So 3, np.int64(3) and an int32 on the device share one compilation.
+
+    Args:
+        numbers: A tree of numbers and arrays.
+
+    Returns:
+        The same tree of arrays.
+    """
     return _array(numbers) if isinstance(numbers, PLAIN) else jax.tree.map(_array, numbers)
 
 
@@ -100,15 +116,14 @@ def _array(number: Any) -> Any:
 
 
 class _Compiled:
-    """A method as a compiled function of flat arrays, in and out, and the structure of what it gives, which is known
-    once it was traced."""
+    """A method as a compiled function of flat arrays, with the structure of its result, which tracing finds out."""
 
     structure: Any
     state_structure: Any
     size: int
-    """Leaves of the state, which come first."""
+    """Number of leaves of the state, which come first."""
     is_fixed: bool
-    """Whether the state is a module or a tuple, hence immutable."""
+    """Whether the state is a module or a tuple, and so immutable."""
 
     def __init__(self, method: Callable, *structures: Any):
         def flat_method(*leaves: Any) -> list[Any]:

@@ -1,4 +1,11 @@
-"""State spaces: how a state becomes numbers for a network, and which states are legal."""
+"""State spaces: how a state is encoded as numbers for a network, and which states are legal.
+
+| space | a state is | encoded as |
+|---|---|---|
+| `Lattice` | an integer point of a grid, `Int[d]` | its cell's centre in (-1, 1)^d |
+| `Box` | a real vector, `Float[d]` | the vector, rescaled to (-1, 1)^d |
+| `Tokens` | a sequence of symbols, `Int[length]` | one-hot vectors, concatenated |
+"""
 
 from __future__ import annotations
 
@@ -17,13 +24,12 @@ from nbf.errors import InputError
 
 
 class Lattice(StateSpace):
-    """Integer points of a box, `0 <= x_i < shape_i`; a state is an `Int[d]` vector.
-
-    `legal` marks the cells that a state may take, in row-major order; None means all of them.
-    """
+    """Integer points of a grid, `0 <= x_i < shape_i`; a state is an `Int[d]` vector."""
 
     shape: tuple[int, ...] = eqx.field(static=True)
+    """Cells along each axis."""
     legal: Bool[Array, " cells"] | None = None
+    """Which cells a state may take, in row-major order; None for all of them."""
     context: Float[Array, " c"] | None = None  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def __check_init__(self) -> None:
@@ -36,6 +42,7 @@ class Lattice(StateSpace):
 
     @property
     def dimension(self) -> int:
+        """Number of axes."""
         return len(self.shape)
 
     @property
@@ -44,34 +51,62 @@ class Lattice(StateSpace):
 
     @property
     def size(self) -> int:
-        """How many cells there are, illegal ones included."""
+        """Number of cells, including illegal ones."""
         return math.prod(self.shape)
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """How far a step along each axis moves in row-major order."""
+        """Change of the row-major index by a step along each axis."""
         return tuple(math.prod(self.shape[axis + 1 :]) for axis in range(self.dimension))
 
     def points(self) -> Int[np.ndarray, "cells d"]:
-        """Every cell, in row-major order."""
+        """All cells, in row-major order."""
         return np.stack(np.unravel_index(np.arange(self.size), self.shape), axis=-1).astype(np.int32)
 
     def inside(self, state: Int[Array, " d"]) -> Bool[Array, ""]:
-        """Whether the point lies within the box."""
+        """Whether a point lies on the grid, on a legal cell or not.
+
+        Args:
+            state: The point.
+
+        Returns:
+            True if it does.
+        """
         return jnp.all((state >= 0) & (state < jnp.asarray(self.shape)))
 
     def index(self, state: Int[Array, " d"]) -> Int[Array, ""]:
-        """The row-major position of a point; points outside count as the nearest one inside."""
+        """Compute the row-major index of a point; a point off the grid counts as the nearest one on it.
+
+        Args:
+            state: The point.
+
+        Returns:
+            The index.
+        """
         inside = jnp.clip(state, 0, jnp.asarray(self.shape) - 1)
         return jnp.sum(inside * jnp.asarray(self.strides)).astype(jnp.int32)
 
     def encode(self, state: Int[Array, "d *more"]) -> Float[Array, "d *more"]:
-        """Cell centres, mapped to (-1, 1) along each axis."""
+        """Rescale the centre of the cell to (-1, 1) along each axis.
+
+        Args:
+            state: The point; further axes may follow the first.
+
+        Returns:
+            Numbers of the same shape.
+        """
         sides = np.reshape(self.shape, (-1, *(1,) * (state.ndim - 1)))
         return (state + 0.5) / (sides / 2.0) - 1.0
 
     def decode(self, numbers: Float[Array, " d"]) -> Int[Array, " d"]:
-        """The cell that a point of (-1, 1)^d lies in; points beyond count as the nearest one inside."""
+        """Find the cell that contains a point of (-1, 1)^d; a point outside counts as the nearest one inside.
+
+        Args:
+            numbers: The point.
+
+        Returns:
+            The cell.
+        """
         sides = jnp.asarray(self.shape)
         return jnp.clip(jnp.floor((numbers + 1.0) * sides / 2.0), 0, sides - 1).astype(jnp.int32)
 
@@ -81,25 +116,25 @@ class Lattice(StateSpace):
 
 
 def _floats(numbers: Iterable[SupportsFloat]) -> tuple[float, ...]:
-    """Ends of a box as numbers that compare, hash and print alike, whether they came as 1, 1.0 or NumPy's."""
+    """Convert the ends of a box to floats, so that 1, 1.0 and NumPy's numbers compare, hash and print alike."""
     return tuple(float(number) for number in numbers)
 
 
 class Box(StateSpace):
-    """Real vectors between `low` and `high`; a state is a `Float[d]` vector.
-
-    Where `bounded` is false the box only says how large states are, and every finite vector is legal.
-    """
+    """Real vectors between `low` and `high`; a state is a `Float[d]` vector."""
 
     low: tuple[float, ...] = eqx.field(static=True, converter=_floats)
+    """Lower end of each axis."""
     high: tuple[float, ...] = eqx.field(static=True, converter=_floats)
+    """Upper end of each axis."""
     bounded: bool = eqx.field(static=True, default=True)
+    """False if the ends only give the usual range of the states, and every finite vector is legal."""
     context: Float[Array, " c"] | None = None  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def __check_init__(self) -> None:
         ends = (*self.low, *self.high)
         sound = bool(self.low) and len(self.low) == len(self.high) and all(map(math.isfinite, ends))
-        # As float32, in which states are: ends that differ by less would make a scale of zero.
+        # In float32, like the states: ends that are closer than its precision would make a scale of zero.
         with np.errstate(over="ignore"):
             sound = sound and bool(np.all((self.scale > 0) & np.isfinite(self.scale) & np.isfinite(self.middle)))
         if not sound:
@@ -115,6 +150,7 @@ class Box(StateSpace):
 
     @property
     def dimension(self) -> int:
+        """Number of axes."""
         return len(self.low)
 
     @property
@@ -123,20 +159,34 @@ class Box(StateSpace):
 
     @property
     def scale(self) -> Float[np.ndarray, " d"]:
-        """Half the side of the box along each axis: what one unit of the encoding is worth."""
+        """Half the side of the box along each axis: one unit of the encoding."""
         return (np.asarray(self.high, np.float32) - np.asarray(self.low, np.float32)) / 2.0
 
     @property
     def middle(self) -> Float[np.ndarray, " d"]:
-        """The middle of the box, which is encoded as zero."""
+        """Centre of the box, which is encoded as zero."""
         return (np.asarray(self.high, np.float32) + np.asarray(self.low, np.float32)) / 2.0
 
     def encode(self, state: Float[Array, " d"]) -> Float[Array, " d"]:
-        """The box is mapped to (-1, 1) along each axis."""
+        """Rescale the box to (-1, 1) along each axis.
+
+        Args:
+            state: The state.
+
+        Returns:
+            Its encoding.
+        """
         return (state - self.middle) / self.scale
 
     def decode(self, numbers: Float[Array, " d"]) -> Float[Array, " d"]:
-        """The inverse of `encode`; a point outside a bounded box is moved to its nearest one."""
+        """Invert `encode`, and clip the result to the box if it is bounded.
+
+        Args:
+            numbers: The encoding.
+
+        Returns:
+            The state.
+        """
         state = numbers * self.scale + self.middle
         return jnp.clip(state, jnp.asarray(self.low), jnp.asarray(self.high)) if self.bounded else state
 
@@ -147,19 +197,20 @@ class Box(StateSpace):
 
 
 Legal = Callable[[Int[Array, " i"], Float[Array, " c"] | None], Bool[Array, " K"]]
+"""`legal(prefix, context)`: which of the K symbols may follow a prefix."""
 
 
 class Tokens(StateSpace):
-    """Sequences of `length` symbols, each one of `categories`; a state is an `Int[length]` vector.
-
-    `legal(prefix, context)` says which symbols may follow the first i = len(prefix) ones. It must leave only
-    prefixes that can be completed; it is traced once for each i, so a Python `if` on len(prefix) is fine.
-    None means that every sequence is legal.
-    """
+    """Sequences of symbols from a finite alphabet; a state is an `Int[length]` vector."""
 
     length: int = eqx.field(static=True)
+    """Symbols in a sequence."""
     categories: int = eqx.field(static=True)
+    """Size K of the alphabet: symbols are 0 to K - 1."""
     legal: Legal | None = eqx.field(static=True, default=None)
+    """`legal(prefix, context)` says which symbols may follow a prefix; None if every sequence is legal. Each symbol it
+    allows must leave a prefix that can be completed. It is traced once for each length of the prefix, so Python's
+    `if` may depend on len(prefix)."""
     context: Float[Array, " c"] | None = None  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def __check_init__(self) -> None:
@@ -178,7 +229,14 @@ class Tokens(StateSpace):
         return self.length * self.categories
 
     def mask(self, prefix: Int[Array, " i"]) -> Bool[Array, " K"]:
-        """Which symbols may come next."""
+        """Find which symbols may follow a prefix.
+
+        Args:
+            prefix: The first symbols of a sequence.
+
+        Returns:
+            True for each symbol that may come next.
+        """
         if self.legal is None:
             return jnp.ones(self.categories, bool)
         mask = jnp.asarray(self.legal(prefix, self.context))
@@ -190,15 +248,36 @@ class Tokens(StateSpace):
         return mask
 
     def masks(self, state: Int[Array, " length"]) -> Bool[Array, "length K"]:
-        """Which symbols may stand at each place, given those before it."""
+        """Find which symbols may stand at each place, given those before it.
+
+        Args:
+            state: A sequence.
+
+        Returns:
+            `mask` of each of its prefixes.
+        """
         return jnp.stack([self.mask(state[:place]) for place in range(self.length)])
 
     def encode(self, state: Int[Array, " length"]) -> Float[Array, " d"]:
-        """One-hot, symbol after symbol."""
+        """Encode a sequence as concatenated one-hot vectors.
+
+        Args:
+            state: The sequence.
+
+        Returns:
+            length · K numbers.
+        """
         return jax.nn.one_hot(state, self.categories).ravel()
 
     def decode(self, numbers: Float[Array, " d"]) -> Int[Array, " length"]:
-        """The largest entry at each place."""
+        """Take the symbol with the largest number at each place.
+
+        Args:
+            numbers: length · K numbers.
+
+        Returns:
+            The sequence.
+        """
         return jnp.argmax(numbers.reshape(self.length, self.categories), axis=1).astype(jnp.int32)
 
     def contains(self, state: Int[Array, " length"]) -> Bool[Array, ""]:

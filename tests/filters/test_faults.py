@@ -155,7 +155,7 @@ def many_grids(count=100):
 def test_swapping_environment_and_policy_at_every_step_compiles_nothing(name, key):
     """A hundred grids and goals, none twice: one compilation, one trace, and beliefs that tell them apart."""
     filter, worlds = filter_of(name), many_grids()
-    assert len(worlds) > dispatch.REMEMBERED
+    assert len(worlds) > dispatch.CACHED_MODULES
     symbols = [jnp.asarray(symbol) for symbol in range(1, 5)]
     keys = list(jax.random.split(key, len(worlds)))
     state = begin(filter, key, worlds[0][0])
