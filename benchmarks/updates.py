@@ -27,7 +27,9 @@ from rich.table import Table
 import nbf
 from nbf import prng
 from nbf.files.atomic import write_atomically
-from nbf.training.fit import CHUNK, optimizer_of, training_chunk
+from nbf.training import intervals
+from nbf.training.config import optimizer_of
+from nbf.training.fit import training_chunk
 from nbf_paper.config import GridworldConfig
 from nbf_paper.experiments.gridworld import arm_of, family_of
 from nbf_paper.records import package_versions
@@ -117,15 +119,15 @@ def training(seconds: float) -> dict:
 
     def one() -> Any:
         *carried["run"], loss = chunk(*carried["run"], prng.stream(0, "bench"), np.int32(carried["step"]))
-        carried["step"] += CHUNK
+        carried["step"] += intervals.CHUNK
         return loss
 
-    keys = jax.random.split(prng.stream(0, "data"), (CHUNK, fit_config.batch))
+    keys = jax.random.split(prng.stream(0, "data"), (intervals.CHUNK, fit_config.batch))
     data = jax.jit(jax.vmap(jax.vmap(lambda key: source.sample(key, fit_config.samples)[0])))
     compile_seconds = first_call(one)
-    times = timed(one, seconds) / CHUNK
+    times = timed(one, seconds) / intervals.CHUNK
     first_call(lambda: data(keys))
-    data_times = timed(lambda: data(keys), seconds / 4) / CHUNK
+    data_times = timed(lambda: data(keys), seconds / 4) / intervals.CHUNK
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {
         "median": float(np.median(times)), "p10": float(np.percentile(times, 10)), "compile": compile_seconds,

@@ -106,7 +106,7 @@ if TYPE_CHECKING:
     from nbf.spaces import Box as Box
     from nbf.spaces import Lattice as Lattice
     from nbf.spaces import Tokens as Tokens
-    from nbf.training.fit import FitConfig as FitConfig
+    from nbf.training.config import FitConfig as FitConfig
 else:
 
     def __getattr__(name: str) -> Any:

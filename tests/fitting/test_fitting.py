@@ -38,7 +38,10 @@ from nbf.models.set_encoder import MeanConfig
 from nbf.sources.exact import ExactPosteriors
 from nbf.spaces import Box, Lattice, Tokens
 from nbf.training import fit as training
-from nbf.training.fit import FitConfig, TrainingStopped
+from nbf.training import intervals
+from nbf.training.config import FitConfig
+from nbf.training.fit import TrainingStopped
+from nbf.training.run import TrainingRun
 
 RESTLESS = FitConfig(steps=2000, batch=16, samples=32, optimizer="adam", learning_rate=3e-2, patience=2)
 """Steps so large that, once it has learned, some look at the held-out beliefs is soon worse than one before."""
@@ -59,8 +62,8 @@ def compiled_once(name, source, static, config, *more):
 def looking_often():
     """A look at every chunk, each saved."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "CHECK_EVERY", training.CHUNK)
-        patch.setattr(training, "SAVE_EVERY", 0.0)
+        patch.setattr(intervals, "CHECK_EVERY", intervals.CHUNK)
+        patch.setattr(intervals, "SAVE_EVERY", 0.0)
         for name in MAKE:
             patch.setattr(training, name, functools.partial(compiled_once, name))
         yield patch
@@ -170,7 +173,7 @@ def test_where_no_decoder_is_known_one_is_asked_for():
 @pytest.mark.slow
 def test_what_is_said_is_taken():
     assert fitted().config == ModelConfig(LatticeConfig((3, 3)), SOFTMAX, SMALL["encoder"], embedding=8)
-    assert fitted().steps == len(fitted().losses) * training.CHUNK
+    assert fitted().steps == len(fitted().losses) * intervals.CHUNK
     assert walker().config.space == BoxConfig((-2.0,), (2.0,))
     assert walker().steps == 20
 
@@ -255,11 +258,13 @@ def test_a_run_stalls_when_its_best_look_is_too_long_ago():
     """Against the definition, for all beginnings of random sequences with many ties."""
     rng = np.random.default_rng(2026)
     for _ in range(200):
-        run, patience = training._Run({}, {}), int(rng.integers(1, 5))
+        patience = int(rng.integers(1, 5))
+        run, patient = (TrainingRun({}, {}, FitConfig(patience=each), {}) for each in (patience, 0))
+        patient.held_out = run.held_out
         for loss in rng.integers(0, 6, 12):
             run.held_out.append(float(loss))
-            assert run.stalled(patience) == (len(run.held_out) - 1 - int(np.argmin(run.held_out)) >= patience)
-            assert not run.stalled(0)
+            assert run.stalled == (len(run.held_out) - 1 - int(np.argmin(run.held_out)) >= patience)
+            assert not patient.stalled
 
 
 @pytest.mark.slow
@@ -267,7 +272,7 @@ def test_a_loss_that_does_not_fall_stops_the_run(capsys):
     with looking_often() as patch:
         patch.setattr(training, "held_out_loss", lambda *_: lambda parameters: jnp.ones(()))
         result = learn(progress=True)
-    assert result.steps == 3 * training.CHUNK
+    assert result.steps == 3 * intervals.CHUNK
     np.testing.assert_array_equal(result.held_out, np.ones(3))
     said = capsys.readouterr().err
     assert "stopped early at step 60, no better since step 20" in said
@@ -444,6 +449,6 @@ GRID, LINE = small_grid(), (Walk(Box((-2.0,), (2.0,))), jnp.asarray(0.1))
     ids=lambda value: ", ".join(value) if isinstance(value, dict) else None,
 )
 def test_what_cannot_be_done_is_refused_before_training(family, arguments, said, monkeypatch):
-    monkeypatch.setattr(training, "CHUNK", 10**9)  # a chunk would never end
+    monkeypatch.setattr(intervals, "CHUNK", 10**9)  # a chunk would never end
     with pytest.raises(InputError, match=said):
         nbf.fit(family, progress=False, **{**SMALL, **arguments})

@@ -19,7 +19,7 @@ from nbf.models.belief_model import LatticeConfig, ModelConfig
 from nbf.models.enumerated import EnumeratedDecoderConfig
 from nbf.models.set_encoder import MeanConfig
 from nbf.spaces import Box, Lattice
-from nbf.training.fit import batch_loss
+from nbf.training.loss import batch_loss
 
 SHAPE = (3, 3)
 CONTEXT = 2

@@ -19,7 +19,8 @@ from nbf.models.belief_model import ModelConfig, space_config
 from nbf.models.mixture import MixtureConfig
 from nbf.sources.filtered import FilterPosteriors
 from nbf.spaces import Box
-from nbf.training.fit import FitConfig, fit, large_arrays, training_chunk
+from nbf.training.config import FitConfig
+from nbf.training.fit import fit, large_arrays, training_chunk
 
 HORIZON, EPISODES, SAMPLES = 3, 300, 16
 SOURCE = FilterPosteriors(ParticleFilter(32), TriangulationFamily(), HORIZON)

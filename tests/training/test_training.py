@@ -30,7 +30,10 @@ from nbf.files.checkpoint import read_file
 from nbf.sources.exact import ExactPosteriors
 from nbf.spaces import Lattice
 from nbf.training import fit as training
-from nbf.training.fit import FitConfig, TrainingStopped, batch_loss, fit
+from nbf.training import intervals
+from nbf.training.config import FitConfig
+from nbf.training.fit import TrainingStopped, fit
+from nbf.training.loss import batch_loss
 
 FAMILY = RandomGridworlds(3, 2, 1, 1, temperature=0.5)
 SOURCE = ExactPosteriors(FAMILY, horizon=4)
@@ -44,15 +47,15 @@ make_chunk = training.training_chunk
 
 def compiled_once(source, static, config):
     """The same runs are trained over and over here; compiling is what takes the time."""
-    what = (id(source), jax.tree.structure(static), config, training.CHUNK)
+    what = (id(source), jax.tree.structure(static), config, intervals.CHUNK)
     return COMPILED.setdefault(what, make_chunk(source, static, config))
 
 
 @pytest.fixture(autouse=True)
 def short_chunks(monkeypatch):
     """Chunks of five steps, each of them saved."""
-    monkeypatch.setattr(training, "CHUNK", 5)
-    monkeypatch.setattr(training, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(intervals, "CHUNK", 5)
+    monkeypatch.setattr(intervals, "SAVE_EVERY", 0.0)
     monkeypatch.setattr(training, "training_chunk", compiled_once)
 
 
@@ -259,7 +262,7 @@ def test_a_run_that_is_stopped_again_and_again_ends_the_same(sent, uninterrupted
         assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
     assert_same(train(resume=path), uninterrupted)
     # And a finished run is read, not trained.
-    monkeypatch.setattr(training, "training_chunk", lambda *_: None)
+    monkeypatch.setattr(training, "training_chunk", lambda *_: pytest.fail)
     assert_same(train(resume=path), uninterrupted)
 
 
@@ -273,7 +276,7 @@ def test_a_file_makes_no_difference_nor_does_a_thread(uninterrupted, tmp_path):
 
 def test_every_step_has_its_own_randomness(uninterrupted, monkeypatch):
     """Chunks of ten instead of five: the same steps, up to rounding. And another key is another run."""
-    monkeypatch.setattr(training, "CHUNK", 10)
+    monkeypatch.setattr(intervals, "CHUNK", 10)
     fitted = train()
     np.testing.assert_allclose(fitted.losses, uninterrupted.losses.reshape(4, 2).mean(axis=1), **FLOAT)
     other = train(key=jax.random.key(13))
@@ -386,7 +389,7 @@ class Poisoned(BeliefModel):
 
 
 def test_parameters_that_are_not_finite_are_never_saved(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "CHUNK", 1)
+    monkeypatch.setattr(intervals, "CHUNK", 1)
     path = tmp_path / "run.safetensors"
     with pytest.raises(FloatingPointError):
         train(replace(SHORT, steps=1), model=Poisoned(Lattice((3, 3)), jnp.ones(())), resume=path)
@@ -394,7 +397,7 @@ def test_parameters_that_are_not_finite_are_never_saved(tmp_path, monkeypatch):
 
 
 def test_parameters_that_are_not_finite_are_never_returned(monkeypatch):
-    monkeypatch.setattr(training, "CHUNK", 1)
+    monkeypatch.setattr(intervals, "CHUNK", 1)
     with pytest.raises(FloatingPointError):
         train(replace(SHORT, steps=1), model=Poisoned(Lattice((3, 3)), jnp.ones(())))
 

@@ -41,7 +41,8 @@ from nbf.resampling.weights import effective_sample_size
 from nbf.sources.exact import ExactPosteriors
 from nbf.sources.filtered import FilterPosteriors
 from nbf.spaces import Box, Lattice, Tokens
-from nbf.training.fit import CHUNK, FitConfig
+from nbf.training import intervals
+from nbf.training.config import FitConfig
 from nbf.training.fit import fit as train
 from nbf.training.progress import Progress
 
@@ -197,7 +198,7 @@ def fit(
     calibration = _calibrate(streams[2], fitted.model, source, progress)
     ess, walls = _quality(streams[3], source)
     return FittedModel(
-        fitted.model, config, calibration, name, ess, walls, len(fitted.losses) * CHUNK, made + fitted.seconds,
+        fitted.model, config, calibration, name, ess, walls, len(fitted.losses) * intervals.CHUNK, made + fitted.seconds,
         fitted.losses, fitted.held_out,
     )  # fmt: skip
 

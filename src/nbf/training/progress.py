@@ -14,6 +14,15 @@ class Progress:
     """A context manager. On a terminal a live bar; elsewhere a line now and then, so that logs stay short."""
 
     def __init__(self, title: str, total: int, done: int, *, enabled: bool = True, unit: str = "step"):
+        """Prepare a bar; entering the context shows it.
+
+        Args:
+            title: Text before the bar.
+            total: Units of work in all.
+            done: Units that are done already.
+            enabled: Whether to show anything.
+            unit: Name of one unit.
+        """
         self.enabled, self.total, self.title, self.unit = enabled, total, title, unit
         self.live = enabled and sys.stderr.isatty()
         self.bar = RichProgress(
@@ -38,7 +47,12 @@ class Progress:
         self.bar.stop()
 
     def update(self, done: int, loss: float | None = None) -> None:
-        """Show that `done` steps are done."""
+        """Show how much is done.
+
+        Args:
+            done: Units done so far.
+            loss: Loss to show beside the bar.
+        """
         pace = self.bar.tasks[self.task].speed or 0.0
         state = [] if loss is None else [f"loss {loss:.3f}"]
         self.bar.update(self.task, completed=done, state="  ".join([*state, f"{pace:.0f} {self.unit}s/s"]))
@@ -47,10 +61,18 @@ class Progress:
             self.printed = done
 
     def advance(self, more: int) -> None:
-        """Show that so many more are done."""
+        """Show that more is done.
+
+        Args:
+            more: Units done since the last call.
+        """
         self.update(int(self.bar.tasks[self.task].completed) + more)
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays above the bar.
+
+        Args:
+            text: What to print after the title.
+        """
         if self.enabled:
             self.bar.console.print(f"{self.title}: {text}", highlight=False, soft_wrap=True)
