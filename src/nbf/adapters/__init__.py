@@ -1,10 +1,10 @@
-"""Other libraries' models in, and beliefs out to their planners. Each is an optional extra of its own.
+"""Adapters to other libraries: their models in, and beliefs out to their planners. Each has its own extra.
 
 | module | extra | what it does |
 |---|---|---|
-| `gymnax` | `gymnax` | an `Environment` that steps a gymnax environment |
-| `openspiel` | `openspiel` | the exact posterior at an information state of an OpenSpiel game: an oracle |
-| `pomdp_py` | `pomdp-py` | a finite pomdp-py model as tables; any belief as the root of a pomdp-py planner |
+| `gymnax` | `gymnax` | turns a gymnax environment into an `Environment` |
+| `openspiel` | `openspiel` | computes the exact posterior at an information state of an OpenSpiel game |
+| `pomdp_py` | `pomdp-py` | turns a finite pomdp-py model into tables, and any belief into the root of its planners |
 
-What comes in is used through its methods alone, so none of the packages is imported before it is needed.
+The adapters use only methods of the objects they are given, so none of the packages is imported before it is needed.
 """

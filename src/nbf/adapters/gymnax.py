@@ -1,4 +1,4 @@
-"""A gymnax environment, seen through an observation that hides part of its state.
+"""A gymnax environment with an observation that hides part of its state.
 
     env, params = gymnax.make("Pendulum-v1")
     world = from_gymnax(
@@ -11,9 +11,19 @@
         log_likelihood=lambda observation, state, next_state, params: ...,      # log H(x, x')[y]
     )
 
-gymnax says how a state moves, and not how likely an observation is: that is yours to say. `step` gave 5 values before
-gymnax 1.0 (obs, state, reward, done, info) and gives 6 since (terminated and truncated for done); both are understood,
-and so is any environment that has the same methods.
+gymnax has no likelihood of an observation, so you give the emission: either `observe` and `log_likelihood`, or
+`noise`, the standard deviation of a normal error on gymnax's own observation of the next state (which must be neither
+random nor dependent on the action).
+
+A state is gymnax's own pytree, which `space` describes; or `hidden(state)` extracts the part to be modelled, `space`
+describes that part, and `restore` makes a full state of it. Whatever `hidden` leaves out must be known or irrelevant.
+The functions of the emission are given full states.
+
+A policy is an action; or, for discrete actions, their probabilities `Float[A]` (if all are zero, the state stays); or a
+callable pytree such as `jax.tree_util.Partial(f)`, where `policy(key, state)` returns an action.
+
+`step` returned 5 values before gymnax 1.0 (obs, state, reward, done, info) and returns 6 since then (terminated and
+truncated instead of done). Both work, and so does any environment with the same methods.
 """
 
 from __future__ import annotations
@@ -32,7 +42,7 @@ from nbf.environments.functional import FunctionalEnvironment, environment
 from nbf.errors import InputError
 
 Scale = float | Sequence[float] | np.ndarray | Array
-"""One standard deviation, or one for each number of an observation."""
+"""One standard deviation, or one for each component of the observation."""
 
 
 def from_gymnax(
@@ -47,25 +57,42 @@ def from_gymnax(
     restore: Callable | None = None,
     restart: bool = False,
 ) -> FunctionalEnvironment:
-    """The environment of a gymnax one. Its `parameters` are gymnax's `params`, by default those of the environment.
+    """Turn a gymnax environment into an `Environment` whose `parameters` are gymnax's `params`.
 
-    The emission is one of two. Either `observe(key, state, next_state, params)` and `log_likelihood(observation, state,
-    next_state, params)`; or `noise`, for what gymnax itself observes of the next state (which must not be random, nor
-    depend on the action) plus a normal error of that standard deviation.
+    Args:
+        env: The gymnax environment.
+        params: Its parameters; by default `env.default_params`.
+        space: The space of the states, or of what `hidden` extracts from them.
+        noise: Standard deviation of a normal error on gymnax's own observation; excludes the next two.
+        observe: `observe(key, state, next_state, params)` draws an observation.
+        log_likelihood: `log_likelihood(observation, state, next_state, params)` of an observation.
+        hidden: `hidden(state)` extracts the part of a state to be modelled; by default all of it.
+        restore: `restore(part)` makes a full state of it; given exactly if `hidden` is.
+        restart: Begin a new episode after the last state, as gymnax's `step` does; by default that state is absorbing.
 
-    A state is gymnax's own pytree, which `space` describes. Or `hidden(state)` takes out of it what is to be modelled,
-    `space` describes that, and `restore` makes a whole state of it again; so what is left out must be known, or not
-    matter. The functions of the emission are given whole states.
-
-    A policy is an action; or, where actions are numbered, their probabilities `Float[A]`, and where these are all zero
-    nothing moves; or a pytree that can be called, such as `jax.tree_util.Partial(f)`: `policy(key, state)` gives an
-    action. An episode's last state is absorbing; with `restart` a new episode begins, as by gymnax's own `step`.
+    Returns:
+        The environment.
     """
     if (hidden is None) != (restore is None):
         raise InputError("`hidden` and `restore` are each other's inverse: pass both, or neither.")
-    take, whole = hidden or _same, restore or _same
+    take, full = hidden or _same, restore or _same
     params = env.default_params if params is None else params
     emit, score = _emission(env, noise, observe, log_likelihood)
+    init, transition = _dynamics(env, params, take, full, restart)
+    if not restart:
+        _check_end(env, lambda key: _over(env, full(init(key, params)), params))
+    return environment(
+        init=init,
+        transition=transition,
+        observe=lambda key, state, after, params: emit(key, full(state), full(after), params),
+        log_likelihood=lambda seen, state, after, params: score(seen, full(state), full(after), params),
+        space=space,
+        parameters=params,
+    )
+
+
+def _dynamics(env: Any, params: PyTree, take: Callable, full: Callable, restart: bool) -> tuple[Callable, Callable]:
+    """The functions `init` and `transition`."""
     actions = getattr(env.action_space(params), "n", None)
 
     def init(key: Key[Array, ""], params: PyTree) -> PyTree:
@@ -73,50 +100,39 @@ def from_gymnax(
 
     def transition(key: Key[Array, ""], state: PyTree, policy: Policy, params: PyTree) -> PyTree:
         act_key, step_key = jax.random.split(key)
-        before = whole(state)
+        before = full(state)
         action, moves = _action(act_key, before, policy, actions)
         step = env.step if restart else env.step_env
         after = _next_state(step(step_key, before, action, params))
         moves = moves if restart else moves & ~_over(env, before, params)
-        # gymnax's states hold Python numbers too; the types of the first one are kept.
+        # gymnax's states hold Python numbers too; every leaf keeps the type it had.
         kept = lambda old, new: jnp.where(moves, new, old).astype(jnp.result_type(old))  # noqa: E731
         return take(jax.tree.map(kept, before, after))
 
-    if not restart:
-        _check_end(env, lambda key: _over(env, whole(init(key, params)), params))
-    return environment(
-        init=init,
-        transition=transition,
-        observe=lambda key, state, next_state, params: emit(key, whole(state), whole(next_state), params),
-        log_likelihood=lambda observation, state, next_state, params: score(
-            observation, whole(state), whole(next_state), params
-        ),
-        space=space,
-        parameters=params,
-    )
+    return init, transition
 
 
 def _emission(
     env: Any, noise: Scale | None, observe: Callable | None, log_likelihood: Callable | None
 ) -> tuple[Callable, Callable]:
-    """The two functions of the emission."""
+    """The functions `observe` and `log_likelihood`."""
     if noise is None and observe is not None and log_likelihood is not None:
         return observe, log_likelihood
     if noise is None or observe is not None or log_likelihood is not None:
         raise InputError(
-            "Say what is observed by both `observe` and `log_likelihood`, or by `noise` alone; got "
+            "The emission needs both `observe` and `log_likelihood`, or `noise` alone; got "
             f"observe={observe}, log_likelihood={log_likelihood}, noise={noise}."
         )
     scale = np.asarray(noise, np.float32)
     if not np.all((scale > 0) & np.isfinite(scale)):
-        raise InputError(f"`noise` is a standard deviation, finite and above 0; got {noise}.")
+        raise InputError(f"`noise` must be a standard deviation, finite and above 0; got {noise}.")
 
     def own(key: Key[Array, ""], state: PyTree, params: PyTree) -> Array:
         newer = hasattr(env, "observe")
         seen = env.observe(key, state, None, params) if newer else env.get_obs(state, params=params, key=key)
         clean = jnp.asarray(seen)
         if scale.shape not in ((), clean.shape):
-            raise InputError(f"`noise` is one number, or of shape {clean.shape} as observations are; got {noise}.")
+            raise InputError(f"`noise` must be one number, or of shape {clean.shape} like an observation; got {noise}.")
         return clean
 
     def emit(key: Key[Array, ""], state: PyTree, next_state: PyTree, params: PyTree) -> Array:
@@ -131,7 +147,7 @@ def _emission(
 
 
 def _action(key: Key[Array, ""], state: PyTree, policy: Policy, actions: int | None) -> tuple[PyTree, Bool[Array, ""]]:
-    """What a policy does in a state, and whether it does anything."""
+    """The action of a policy in a state, and whether there is one."""
     if callable(policy):
         return policy(key, state), jnp.bool_(True)
     if policy is None:
@@ -143,24 +159,24 @@ def _action(key: Key[Array, ""], state: PyTree, policy: Policy, actions: int | N
         return control, jnp.bool_(True)
     if control.shape != (actions,) or not jnp.issubdtype(control.dtype, jnp.floating):
         raise InputError(
-            f"The policy of {actions} actions is an integer action, probabilities of shape ({actions},), or a pytree "
-            f"that can be called; got {policy!r}."
+            f"A policy over {actions} actions must be an integer action, probabilities of shape ({actions},), or a "
+            f"callable pytree; got {policy!r}."
         )
     return prng.categorical(key, control), jnp.sum(control) > 0
 
 
 def _next_state(values: tuple) -> PyTree:
-    """The state among the 5 or 6 values of a step."""
+    """The state among the 5 or 6 values that a step returns."""
     if len(values) not in (5, 6):
         raise InputError(
-            "A gymnax step gives (obs, state, reward, done, info) or (obs, state, reward, terminated, truncated, "
-            f"info); this one gave {len(values)} values."
+            "A gymnax step must return (obs, state, reward, done, info) or (obs, state, reward, terminated, truncated, "
+            f"info); this one returned {len(values)} values."
         )
     return values[1]
 
 
 def _over(env: Any, state: PyTree, params: PyTree) -> Bool[Array, ""]:
-    """Whether an episode ends with this state. Since gymnax 1.0 a time limit is asked for by itself."""
+    """Whether an episode ends with this state. Since gymnax 1.0 the time limit is a method of its own."""
     over = jnp.asarray(env.is_terminal(state, params), bool)
     return over | env.is_truncated(state, params) if hasattr(env, "is_truncated") else over
 
@@ -170,8 +186,8 @@ def _check_end(env: Any, first: Callable) -> None:
         jax.eval_shape(first, jax.random.key(0))
     except (NotImplementedError, AttributeError) as error:
         raise InputError(
-            f"{type(env).__name__} does not say when an episode is over (is_terminal: {error}), so that its last state "
-            "cannot be absorbing; pass restart=True, or an environment that does."
+            f"{type(env).__name__} does not say when an episode is over (is_terminal: {error}), so its last state "
+            "cannot be made absorbing; pass restart=True, or an environment that says so."
         ) from error
 
 

@@ -1,10 +1,10 @@
-"""The truth about hidden information in an OpenSpiel game, by enumeration: an oracle, not a hot path.
+"""Exact posteriors over the hidden information of an OpenSpiel game, by enumeration: for tests, not for speed.
 
     game = pyspiel.load_game("kuhn_poker")
     posterior = information_state_posterior(game, uniform, player=0, information_state="1pb")
 
-p(h | I) ∝ Π p(chance) · Π π(others), over every history h that `player` cannot tell from the others of I. What
-`player` did stands in I itself and cancels out, whatever their policy was.
+p(h | I) ∝ Π p(chance) · Π π(others), over all histories h in the information state I of `player`. The player's own
+actions are part of I, so their probabilities cancel.
 """
 
 from __future__ import annotations
@@ -17,19 +17,27 @@ from typing import Any
 from nbf.errors import InputError
 
 Probabilities = Mapping[int, float]
-"""Action -> probability; an action that is not listed is never taken."""
+"""Action -> probability; actions that are not listed have probability zero."""
 GamePolicy = Mapping[str, Probabilities] | Callable[[Any, int], Probabilities]
-"""Of everyone: information state string -> probabilities, or `(state, player) -> probabilities`, as which OpenSpiel's
-`policy.action_probabilities` serves too."""
+"""The policy of all players: a mapping from information state string to probabilities, or a function `(state, player)
+-> probabilities` such as OpenSpiel's `policy.action_probabilities`."""
 
 SUM_TOLERANCE = 1e-6
-"""How far probabilities may be from summing to one: policies of networks come in float32."""
+"""How far probabilities may be from summing to one: networks compute in float32."""
 LIMIT = 1_000_000
-"""Histories that are looked at before the game is said to be too large; about a minute."""
+"""Histories that are enumerated before a game counts as too large: about a minute."""
 
 
 def uniform(state: Any, player: int) -> dict[int, float]:
-    """The policy that takes every legal action alike."""
+    """Give every legal action the same probability: a `GamePolicy`.
+
+    Args:
+        state: OpenSpiel's state.
+        player: The player who acts.
+
+    Returns:
+        The probability of each legal action.
+    """
     actions = state.legal_actions(player)
     return {action: 1.0 / len(actions) for action in actions}
 
@@ -37,10 +45,17 @@ def uniform(state: Any, player: int) -> dict[int, float]:
 def information_state_posterior(
     game: Any, policy: GamePolicy, player: int, information_state: str, *, limit: int = LIMIT
 ) -> dict[tuple[int, ...], float]:
-    """The probability of every history (the actions, chance's included) at an information state of `player`.
+    """Compute the exact posterior over histories at an information state.
 
-    `information_state` is OpenSpiel's `information_state_string(player)`, at a point where the player acts or the game
-    is over. The game may be sequential or simultaneous, and must end; after `limit` histories it counts as too large.
+    Args:
+        game: A finite OpenSpiel game, sequential or simultaneous, with perfect recall.
+        policy: The policy of all players.
+        player: Whose information state it is.
+        information_state: `state.information_state_string(player)` of a state in which the player acts, or of the end.
+        limit: Histories to enumerate, at most.
+
+    Returns:
+        The probability of each history (its actions, including those of chance).
     """
     if not 0 <= player < game.num_players():
         raise InputError(f"The game {game} has players 0..{game.num_players() - 1}; got player={player}.")
@@ -51,7 +66,7 @@ def information_state_posterior(
         seen += 1
         if seen > limit:
             raise InputError(
-                f"The game {game} has more than limit={limit} histories that can be reached; enumerate a smaller one."
+                f"The game {game} has more than limit={limit} reachable histories; choose a smaller one or raise limit."
             )
         over = state.is_terminal()
         acts = over or state.is_simultaneous_node() or state.current_player() == player
@@ -70,7 +85,7 @@ def information_state_posterior(
 
 
 def _children(state: Any, policy: GamePolicy, player: int) -> Iterator[tuple[Any, float]]:
-    """Every next state that can be reached, and the probability of the others' and chance's part in it."""
+    """All reachable next states, and for each the probability of the actions of chance and of the other players."""
     if state.is_chance_node():
         for action, chance in state.chance_outcomes():
             yield state.child(action), chance
@@ -87,8 +102,8 @@ def _children(state: Any, policy: GamePolicy, player: int) -> Iterator[tuple[Any
 
 
 def _choices(state: Any, policy: GamePolicy, player: int, *, own: bool) -> list[tuple[int, float]]:
-    """A player's actions with their probabilities; one's own count as certain."""
-    # In a simultaneous move OpenSpiel has those without a choice do action 0.
+    """The actions of a player with their probabilities; those of the player whose belief it is count as 1."""
+    # In a simultaneous move, OpenSpiel has players without a choice take action 0.
     legal = state.legal_actions(player) or [0]
     if own or len(legal) == 1:
         return [(action, 1.0) for action in legal]

@@ -1,4 +1,4 @@
-"""pomdp-py: a finite model in, as tables; a belief out, as the root of a planner.
+"""pomdp-py: turn a finite model into tables, and a belief into the root of a planner.
 
     model = from_pomdp_py(agent)                                # T, O and the belief of a pomdp_py.Agent
     filter = nbf.ExactFilter()
@@ -7,8 +7,8 @@
     agent.set_belief(to_pomdp_py(key, filter.belief(state, model.environment), 1000, model.state))
     planner.plan(agent)
 
-pomdp-py's emission O(x', a)[y] depends on the action, and ours on states alone. Where it really does, the action just
-taken is a part of the state: state x·A + a is the pomdp-py state x, reached by action a.
+pomdp-py's emission O(x', a)[y] may depend on the action; ours depends on states only. If it does, the last action is
+made part of the state: state x·A + a is the pomdp-py state x, reached by action a of A.
 """
 
 from __future__ import annotations
@@ -23,37 +23,68 @@ from jaxtyping import Array, Float, Int, Key
 
 from nbf.contracts import Belief, State
 from nbf.environments.matrices import FiniteEnvironment, from_matrices
-from nbf.errors import InputError
+from nbf.errors import InputError, optional_imports
 
 LIMIT = 50_000_000
-"""Entries of the largest table that is built: 200 MB."""
+"""Entries of the largest table that may be built: 200 MB."""
 
 
 @dataclasses.dataclass(frozen=True)
 class PomdpPyModel:
-    """What `from_pomdp_py` builds: an environment, and pomdp-py's objects in the order in which it counts them."""
+    """A pomdp-py model as a finite environment, with the pomdp-py object behind each index."""
 
     environment: FiniteEnvironment
     states: tuple[Any, ...]
+    """pomdp-py's states, in the order of the environment's."""
     actions: tuple[Any, ...]
+    """pomdp-py's actions, in the order of the environment's."""
     observations: tuple[Any, ...]
+    """pomdp-py's observations, in the order of the environment's."""
     remembered: int
-    """How many actions a state tells apart: all of them, or 1 where observations do not depend on the action."""
+    """Number of last actions that a state distinguishes: all, or 1 if observations do not depend on the action."""
 
     def action(self, action: Any) -> int:
-        """The policy that takes a pomdp-py action. Probabilities `Float[A]` in the order of `actions` do as well."""
+        """Find the policy that takes a pomdp-py action.
+
+        Args:
+            action: One of `actions`.
+
+        Returns:
+            Its index. Probabilities `Float[A]` in the order of `actions` are policies as well.
+        """
         return _place("action", self.actions, action)
 
     def observation(self, observation: Any) -> int:
-        """The observation that a pomdp-py one is."""
+        """Find the index of a pomdp-py observation.
+
+        Args:
+            observation: One of `observations`.
+
+        Returns:
+            Its index: an observation of the environment.
+        """
         return _place("observation", self.observations, observation)
 
     def state(self, state: Int[np.ndarray | Array, " 1"]) -> Any:
-        """The pomdp-py state that a state is."""
+        """Find the pomdp-py state of a state of the environment.
+
+        Args:
+            state: The state.
+
+        Returns:
+            One of `states`.
+        """
         return self.states[int(state[0]) // self.remembered]
 
     def probabilities(self, probs: Float[np.ndarray | Array, " S"]) -> dict[Any, float]:
-        """pomdp-py state -> probability, of the exact filter's state: `pomdp_py.Histogram(...)` takes it."""
+        """Convert probabilities of the environment's states to those of pomdp-py's.
+
+        Args:
+            probs: The state of an `ExactFilter`.
+
+        Returns:
+            The probability of each pomdp-py state, as `pomdp_py.Histogram` takes it.
+        """
         totals = np.asarray(probs, np.float64).reshape(len(self.states), self.remembered).sum(axis=1)
         return dict(zip(self.states, totals.tolist(), strict=True))
 
@@ -65,11 +96,19 @@ def from_pomdp_py(
     actions: Iterable[Any] | None = None,
     observations: Iterable[Any] | None = None,
 ) -> PomdpPyModel:
-    """A `pomdp_py.Agent`, or (transition model, observation model, initial belief), as a finite environment.
+    """Turn a pomdp-py model into a finite environment that starts from the agent's present belief.
 
-    The models must implement `probability`. What is not listed is asked of the agent: `all_states`, `all_actions`,
-    `all_observations`. The environment starts from the agent's present belief. T is asked for every action and every
-    pair of states, so this is for models of up to some hundreds of states.
+    T is evaluated for every action and every pair of states, so this is for models of up to some hundreds of states.
+
+    Args:
+        model: A `pomdp_py.Agent`, or (transition model, observation model, initial belief); the models must implement
+            `probability`.
+        states: All states; by default the agent's `all_states`.
+        actions: All actions; by default the agent's `all_actions`.
+        observations: All observations; by default the agent's `all_observations`.
+
+    Returns:
+        The environment, with pomdp-py's objects.
     """
     transition, emission, belief = (
         model if isinstance(model, tuple) else (model.transition_model, model.observation_model, model.belief)
@@ -93,16 +132,24 @@ def from_pomdp_py(
     moves = np.einsum("axy,ab->axyb", T, mark).reshape(len(acts), len(xs), 1, size)
     moves = np.broadcast_to(moves, (len(acts), len(xs), len(acts), size)).reshape(len(acts), size, size)
     symbols = O.transpose(1, 0, 2).reshape(size, len(ys))
-    # Nothing was done yet; any action will do, because a start emits nothing.
+    # There is no last action at the start; any will do, because the start emits nothing.
     return PomdpPyModel(from_matrices(moves, symbols, np.kron(p0, mark[0])), xs, acts, ys, remembered)
 
 
 def to_pomdp_py(key: Key[Array, ""], belief: Belief, n: int, state: Callable[[State], Any]) -> Any:
-    """n samples of a belief as `pomdp_py.Particles`, for `agent.set_belief` and so as the root of POUCT or POMCP.
+    """Sample a belief as `pomdp_py.Particles`, for `agent.set_belief`: the root of POUCT or POMCP.
 
-    `state` makes a `pomdp_py.State` of one of ours, whose leaves are NumPy's: `model.state` after `from_pomdp_py`.
+    Args:
+        key: The randomness of the samples.
+        belief: Any belief.
+        n: Number of particles.
+        state: Makes a `pomdp_py.State` of a state with NumPy leaves; `model.state` after `from_pomdp_py`.
+
+    Returns:
+        The particles.
     """
-    import pomdp_py  # pyright: ignore[reportMissingImports]
+    with optional_imports("to_pomdp_py"):
+        import pomdp_py  # pyright: ignore[reportMissingImports]
 
     if n < 1:
         raise InputError(f"A root needs at least 1 particle; got n={n}.")
@@ -117,7 +164,7 @@ def to_pomdp_py(key: Key[Array, ""], belief: Belief, n: int, state: Callable[[St
 
 
 def _listed(name: str, given: Iterable[Any] | None, model: Any) -> tuple[Any, ...]:
-    """All states, actions or observations, each of them once."""
+    """All states, actions or observations, without duplicates."""
     if given is None and isinstance(model, tuple):
         raise InputError(f"Models without an agent do not list their {name}; pass {name}=[...].")
     try:

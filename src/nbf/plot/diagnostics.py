@@ -72,11 +72,7 @@ def calibration_figure(
     for axis in axes[len(shown) + 1 :]:
         axis.set_visible(False)
     left_out = f"the {len(shown)} least flat of {len(pit)} coordinates" if len(shown) < len(pit) else ""
-    if title or left_out:
-        figure.suptitle(" – ".join(filter(None, (title, left_out))), fontsize=11.5, color=INK)
-    if path is not None:
-        write_figure(figure, path)
-    return figure
+    return _finished(figure, " – ".join(filter(None, (title, left_out))), path)
 
 
 def _check(
@@ -175,11 +171,7 @@ def steps_figure(
     axes[-1].set_xlabel("step", fontsize=9.5, color=INK)
     axes[-1].set_xlim(0.5, len(steps) + 0.5)
     axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
-    if title:
-        figure.suptitle(title, fontsize=11.5, color=INK)
-    if path is not None:
-        write_figure(figure, path)
-    return figure
+    return _finished(figure, title, path)
 
 
 def _check_steps(series: dict[str, np.ndarray], rate: float) -> None:
@@ -218,6 +210,14 @@ def _draw_series(axis: Axes, name: str, steps: np.ndarray, values: np.ndarray, r
                   color=FAINT, transform=axis.get_yaxis_transform())  # fmt: skip
         axis.scatter(steps[values >= alarm], values[values >= alarm], s=14, color=OFF, linewidths=0, zorder=3)
     _frame(axis, "", "", label)
+
+
+def _finished(figure: Figure, title: str, path: str | os.PathLike[str] | None) -> Figure:
+    if title:
+        figure.suptitle(title, fontsize=11.5, color=INK)
+    if path is not None:
+        write_figure(figure, path)
+    return figure
 
 
 def _frame(axis: Axes, title: str, below: str, beside: str) -> None:
