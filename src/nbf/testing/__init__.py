@@ -1,10 +1,11 @@
-"""Conformance: does an environment, a belief model or a filter keep the promises of `nbf.contracts`?
+"""Conformance checks: does an environment, a belief model or a filter keep its contract in `nbf.contracts`?
 
     report = nbf.testing.check_environment(environment, policy)
     print(report)
     report.raise_if_failed()
 
-What fails is named, with the smallest case that shows it. The same from the command line: `nbf check module:object`.
+The report names each check that fails, with the smallest case that shows it. On the command line: `nbf check
+module:object`.
 """
 
 from __future__ import annotations
@@ -20,14 +21,30 @@ from nbf.errors import InputError
 from nbf.testing.environments import check_environment
 from nbf.testing.filters import check_filter
 from nbf.testing.models import check_model
-from nbf.testing.report import Check, ConformanceError, Report
+from nbf.testing.report import Check, ConformanceError, ConformanceReport
 
-__all__ = ["Check", "ConformanceError", "Report", "check", "check_environment", "check_filter", "check_model", "load"]
+__all__ = [
+    "Check",
+    "ConformanceError",
+    "ConformanceReport",
+    "check",
+    "check_environment",
+    "check_filter",
+    "check_model",
+    "load",
+]
 
 
-def check(subject: Any) -> Report:
-    """The checks that fit a subject: an environment (whose policy is None), (environment, policy), a family, a belief
-    model, (model, environment or space), or (filter, environment, policy)."""
+def check(subject: Any) -> ConformanceReport:
+    """Run the checks that fit a subject.
+
+    Args:
+        subject: An environment (its policy is then None), (environment, policy), a family, a belief model, (model,
+            environment or space), or (filter, environment, policy).
+
+    Returns:
+        The report.
+    """
     match subject:
         case Environment():
             return check_environment(subject, None)
@@ -42,16 +59,23 @@ def check(subject: Any) -> Report:
         case (Environment() as environment, policy):
             return check_environment(environment, policy)
     raise InputError(
-        "Only an environment, (environment, policy), a family, a belief model, (model, environment) or (filter, "
-        f"environment, policy) can be checked; got {type(subject).__name__}."
+        "The subject of a check must be an environment, (environment, policy), a family, a belief model, (model, "
+        f"environment) or (filter, environment, policy); got {type(subject).__name__}."
     )
 
 
 def load(name: str) -> Any:
-    """The object that `module:object` names; modules of the working folder are found too."""
+    """Import the object that `module:object` names. Modules of the current folder are found as well.
+
+    Args:
+        name: The name; the object may be an attribute of another, as in `worlds:families.small`.
+
+    Returns:
+        The object.
+    """
     module, colon, path = name.partition(":")
     if not module or not colon or not path:
-        raise InputError(f"What to check is named module:object, for example worlds:corridor; got {name!r}.")
+        raise InputError(f"The subject of a check is named module:object, for example worlds:corridor; got {name!r}.")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -63,7 +87,7 @@ def load(name: str) -> Any:
         if not hasattr(found, part):
             offered = [each for each in dir(found) if not each.startswith("_")]
             raise InputError(
-                f"{name!r} is not there: no {part!r} among {', '.join(offered[:20]) or 'no names at all'}."
+                f"There is no {name!r}: {part!r} is not among {', '.join(offered[:20]) or 'no names at all'}."
             )
         found = getattr(found, part)
     return found

@@ -13,10 +13,11 @@ import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from nbf import prng
-from nbf.contracts import Enumerable, Environment, Policy, Stencil
+from nbf.capabilities import Enumerable, Stencil
+from nbf.contracts import Environment, Policy
 from nbf.errors import InputError
 from nbf.testing import simulation
-from nbf.testing.report import Checks, Failure, Report, first, kinds, same_kinds, take
+from nbf.testing.report import Checks, ConformanceReport, Failure, first, kinds, same_kinds, take
 from nbf.testing.simulation import CASES, DRAWS, EPISODES, TOLERANCE
 from nbf.testing.statistics import CENTRES, Reference, balance, smallest_found, worst_frequency
 
@@ -24,7 +25,9 @@ OUTCOMES = 256
 """Discrete observations beyond that many are taken together."""
 
 
-def check_environment(environment: Environment, policy: Policy, *, key: Key[Array, ""] | None = None) -> Report:
+def check_environment(
+    environment: Environment, policy: Policy, *, key: Key[Array, ""] | None = None
+) -> ConformanceReport:
     """Check an environment under a policy. The draws are those of `key`, by default always the same."""
     subject = _Subject(environment, policy, prng.stream(0, "check_environment") if key is None else key)
     checks = Checks(type(environment).__name__)

@@ -1,5 +1,8 @@
-"""Does a filter keep its contract? It must run compiled, batched and scanned, keep the shapes of its state, and on a
-bad day (no observation, an impossible one) go on and say so."""
+"""Conformance checks of a filter.
+
+It must work under `jit`, `vmap` and `scan`, keep the shapes of its state, and go on after a missing or an impossible
+observation, which it must report.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +20,29 @@ from nbf import prng
 from nbf.contracts import Environment, Filter, FilterInfo, FilterState, Observation, Policy, State
 from nbf.filters.run import run
 from nbf.testing import simulation
-from nbf.testing.report import Checks, Failure, Report, first, same_kinds, take
+from nbf.testing.report import Checks, ConformanceReport, Failure, first, same_kinds, take
 
 SAMPLES = 256
+"""Samples of the belief."""
 ILLEGAL = 0.5
-"""Share of illegal samples that a belief may have: not every decoder can mask them, and the filters give them no
-weight, but a belief that is mostly there is none."""
+"""Share of illegal samples that a belief may have. Not every decoder can mask them, and filters give them no weight,
+but a belief with more than this is useless."""
 
 
 def check_filter(
     filter: Filter, environment: Environment, policy: Policy, *, key: Key[Array, ""] | None = None
-) -> Report:
-    """Check a filter on an environment that itself passes `check_environment`. By default the draws are always the
-    same."""
+) -> ConformanceReport:
+    """Check a filter on an environment.
+
+    Args:
+        filter: The filter.
+        environment: An environment that passes `check_environment`.
+        policy: A policy for it.
+        key: The randomness of all draws; by default always the same.
+
+    Returns:
+        The report.
+    """
     subject = _Subject(filter, environment, policy, prng.stream(0, "check_filter") if key is None else key)
     checks = Checks(type(filter).__name__)
     checks.run("rolls out", subject.rolls_out)
@@ -47,7 +60,7 @@ def check_filter(
 
 
 class _Subject:
-    """A filter under test, and what was seen of it so far."""
+    """A filter under test, and the results of earlier checks."""
 
     def __init__(self, filter: Filter, environment: Environment, policy: Policy, key: Key[Array, ""]):
         self.filter, self.environment, self.policy, self.key = filter, environment, policy, key
@@ -56,7 +69,7 @@ class _Subject:
 
     def rolls_out(self) -> None:
         seen = simulation.rollouts(self.environment, self.policy, self.key)["observation"]
-        # Steps come before episodes there: every EPISODES-th entry is one episode.
+        # Steps are the outer axis of the rollouts: every EPISODES-th entry belongs to one episode.
         self.observations = jax.tree.map(lambda leaf: leaf[:: simulation.EPISODES], seen)
 
     def traces(self) -> None:
@@ -64,14 +77,14 @@ class _Subject:
         start, (state, _) = jax.eval_shape(
             _start_and_update, self.filter, self.key, observation, self.environment, self.policy
         )
-        same_kinds("the state that `update` gives, unlike that of `init`,", state, start)
+        same_kinds("the state that `update` returns, unlike that of `init`,", state, start)
 
     def batches(self) -> None:
         observations = jax.tree.map(lambda leaf: leaf[:2], self.observations)
         mapped = jax.vmap(_start_and_update, (None, 0, 0, None, None))
         keys = jax.random.split(self.key)
         start, (state, _) = jax.eval_shape(mapped, self.filter, keys, observations, self.environment, self.policy)
-        same_kinds("the state that `update` gives in a batch, unlike that of `init`,", state, start)
+        same_kinds("the state that `update` returns in a batch, unlike that of `init`,", state, start)
 
     def scans(self) -> None:
         states, infos = _run(self.filter, self.key, self.observations, self.environment, self.policy)
@@ -102,17 +115,19 @@ class _Subject:
         _check_info(jax.tree.map(lambda leaf: leaf[None], info))
         _check_finite(state)
         if abs(float(info.log_evidence)) > simulation.TOLERANCE and not bool(info.recovered):
-            raise Failure("nothing was observed, so the evidence is 1", expected=0.0, found=info.log_evidence)
+            raise Failure("without an observation the log-evidence must be 0", expected=0.0, found=info.log_evidence)
 
     def recovers(self) -> None:
-        """With an environment in which every likelihood is zero, and then with the sound one again."""
+        """Step once with every likelihood zero, and once more with the environment itself."""
         observation = take(self.observations, 1)
-        hopeless = _with_zero_likelihood(self.environment)
-        state, info = self.filter.step(self.key, self.state, observation, hopeless, self.policy)
+        impossible = _with_zero_likelihood(self.environment)
+        state, info = self.filter.step(self.key, self.state, observation, impossible, self.policy)
         expected = {"recovered": True, "ess": 0.0, "log_evidence": -np.inf}
         for name, value in expected.items():
             if np.asarray(getattr(info, name)) != value:
-                raise Failure(f"{name} of a step that nothing explains", expected=value, found=getattr(info, name))
+                raise Failure(
+                    f"{name} of a step in which every likelihood is zero", expected=value, found=getattr(info, name)
+                )
         _check_finite(state)
         state = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), state, self.state)
         state, info = self.filter.step(self.key, state, observation, self.environment, self.policy)
@@ -144,19 +159,19 @@ def _samples(
 
 
 def _with_zero_likelihood(environment: Environment) -> Environment:
-    """The same environment, except that it thinks every observation impossible."""
-    made = object.__new__(_hopeless(type(environment)))
+    """The same environment, with every observation impossible."""
+    made = object.__new__(_zero_likelihood_class(type(environment)))
     for field in dataclasses.fields(environment):
         object.__setattr__(made, field.name, getattr(environment, field.name))
     return made
 
 
 @functools.cache
-def _hopeless(kind: type[Environment]) -> type[Environment]:
-    return type(f"Hopeless{kind.__name__}", (kind,), {"log_likelihood": _impossible})
+def _zero_likelihood_class(kind: type[Environment]) -> type[Environment]:
+    return type(f"ZeroLikelihood{kind.__name__}", (kind,), {"log_likelihood": _zero_likelihood})
 
 
-def _impossible(self: Environment, observation: Observation, state: State, next_state: State) -> Float[Array, ""]:
+def _zero_likelihood(self: Environment, observation: Observation, state: State, next_state: State) -> Float[Array, ""]:
     return jnp.full((), -jnp.inf)
 
 
@@ -173,7 +188,7 @@ def _check_info(infos: FilterInfo) -> None:
 
 
 def _check_finite(tree: PyTree) -> None:
-    """Log weights and log probabilities may be -inf, nothing may be NaN."""
+    """Fail at NaN; log weights and log probabilities may be -inf."""
     for leaf in simulation.leaves(tree):
         if leaf.dtype.kind == "f" and np.any(np.isnan(leaf)):
-            raise Failure("NaN in what the filter carries or draws", found=leaf)
+            raise Failure("NaN in the state of the filter or in its samples", found=leaf)

@@ -1,5 +1,8 @@
-"""Does a belief model keep its contract? Its embedding must not depend on order, size or padding of a set, its samples
-must be states of its space, and its probabilities must be those of its samples."""
+"""Conformance checks of a belief model.
+
+Its embedding must not depend on the order, size or padding of a set; its samples must be states of its space, and
+`log_prob` must be the log probability of these samples.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +20,32 @@ from nbf.contracts import BeliefModel, Environment, State, StateSpace
 from nbf.errors import InputError
 from nbf.spaces import Lattice, Tokens
 from nbf.testing import simulation
-from nbf.testing.report import Checks, Failure, Report, first, kinds, take
+from nbf.testing.report import Checks, ConformanceReport, Failure, first, kinds, take
 from nbf.testing.statistics import smallest_found, worst_frequency
 
 SET, DRAWS = 16, 4096
+"""States that are embedded, and samples that are drawn."""
 LISTED = 4096
-"""A space of up to that many states is listed."""
+"""Spaces of up to this many states are enumerated."""
 TOLERANCE = 1e-3
-"""Of float32 sums in another order, relative to the largest number of an embedding."""
+"""Of float32 sums in another order, relative to the largest component of an embedding."""
 QUADRATURE = 0.02
-"""How far probabilities may be from summing to one: those of a dequantized flow are a quadrature."""
+"""How far probabilities may be from summing to one: a dequantized flow computes them by quadrature."""
 
 
-def check_model(model: BeliefModel, where: Environment | StateSpace, *, key: Key[Array, ""] | None = None) -> Report:
-    """Check a belief model on the states of an environment, or of a space. By default the draws are always the same."""
+def check_model(
+    model: BeliefModel, where: Environment | StateSpace, *, key: Key[Array, ""] | None = None
+) -> ConformanceReport:
+    """Check a belief model on states of an environment or of a space.
+
+    Args:
+        model: The model.
+        where: The environment or the space that it is to be used on.
+        key: The randomness of all draws; by default always the same.
+
+    Returns:
+        The report.
+    """
     subject = _Subject(model, where, prng.stream(0, "check_model") if key is None else key)
     checks = Checks(type(model).__name__)
     checks.run("space", subject.fits)
@@ -51,7 +66,7 @@ def check_model(model: BeliefModel, where: Environment | StateSpace, *, key: Key
 
 
 class _Subject:
-    """A model under test, and what was seen of it so far."""
+    """A model under test, and the results of earlier checks."""
 
     def __init__(self, model: BeliefModel, where: Environment | StateSpace, key: Key[Array, ""]):
         self.model, self.key = model, key
@@ -64,7 +79,7 @@ class _Subject:
     def fits(self) -> None:
         mine, theirs = self.model.space.signature, self.space.signature
         if mine != theirs:
-            raise Failure("the model is for other states", expected=theirs, found=mine)
+            raise Failure("the model is for another state space", expected=theirs, found=mine)
 
     def embeds(self) -> None:
         log_weights = jax.random.normal(self.key, (SET,))
@@ -72,12 +87,12 @@ class _Subject:
         self.embeddings = {name: np.asarray(value) for name, value in found.items()}
         plain = self.embeddings["plain"]
         if plain.ndim != 1 or plain.dtype.kind != "f" or not np.all(np.isfinite(plain)):
-            raise Failure("an embedding is a vector of finite numbers", found=f"{kinds(plain)}: {plain}")
+            raise Failure("an embedding must be a vector of finite numbers", found=f"{kinds(plain)}: {plain}")
 
     def invariant(self, name: str) -> None:
         plain, other = self.embeddings["plain"], self.embeddings[name]
         if not np.abs(plain - other).max() <= TOLERANCE * max(1.0, float(np.abs(plain).max())):
-            raise Failure(f"the embedding of a set of {SET} changes with it", expected=plain, found=other)
+            raise Failure(f"the embedding of a set of {SET} is not invariant to it", expected=plain, found=other)
 
     def batches(self) -> None:
         embedding = jnp.asarray(self.embeddings["plain"])
@@ -86,25 +101,27 @@ class _Subject:
         states = jax.eval_shape(sample, keys, batch)
         found = jax.eval_shape(jax.vmap(self.model.log_prob, (0, 0, None)), batch, states, self.space)
         if found.shape != (2, SET):
-            raise Failure("log_prob of a batch of sets", expected=(2, SET), found=found.shape)
+            raise Failure("log_prob of a batch of sets has another shape", expected=(2, SET), found=found.shape)
 
     def samples(self) -> str:
         drawn = _samples(self.model, self.key, jnp.asarray(self.embeddings["plain"]), self.space)
         self.drawn, log_probs, inside, legal = drawn
         place = first(~np.asarray(inside))
         if place is not None:
-            raise Failure("a sample is no state of the model's space", state=take(self.drawn, *place))
+            raise Failure("a sample is not a state of the model's space", state=take(self.drawn, *place))
         self.log_probs = np.asarray(log_probs, np.float64)
         illegal = 1.0 - float(np.mean(np.asarray(legal)))
-        return f"{illegal:.1%} on states that are illegal here" if illegal else ""
+        return f"{illegal:.1%} of them on illegal states" if illegal else ""
 
     def probabilities(self) -> None:
         place = first(~np.isfinite(self.log_probs))
         if self.log_probs.shape != (DRAWS,):
-            raise Failure("log_prob is one number for each state", expected=(DRAWS,), found=self.log_probs.shape)
+            raise Failure("log_prob must be one number for each state", expected=(DRAWS,), found=self.log_probs.shape)
         if place is not None:
             raise Failure(
-                "log_prob of its own sample is not finite", state=take(self.drawn, *place), found=self.log_probs[place]
+                "log_prob of the model's own sample is not finite",
+                state=take(self.drawn, *place),
+                found=self.log_probs[place],
             )
 
     def normalised(self) -> str:
@@ -128,17 +145,21 @@ class _Subject:
                 expected=float(probs[worst[0]]),
                 found=worst[1],
             )
-        return f"finds a probability that is off by {smallest_found(DRAWS) + QUADRATURE:.2f}"
+        return f"would detect a probability wrong by {smallest_found(DRAWS) + QUADRATURE:.2f}"
 
     def objective(self) -> None:
         batch = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), (self.embeddings["plain"], self.states, self.space))
         (_, values), gradient = _objective(self.model, self.key, *batch)
         if values.shape != (2, 2 * SET):
-            raise Failure("one number for each state of each belief", expected=(2, 2 * SET), found=values.shape)
+            raise Failure(
+                "the objective must be one number for each state of each belief",
+                expected=(2, 2 * SET),
+                found=values.shape,
+            )
         if np.any(np.isnan(values)) or np.any(np.asarray(values) == np.inf):
             raise Failure("the objective is NaN or +inf", found=values)
         if not all(bool(np.all(np.isfinite(np.asarray(leaf)))) for leaf in jax.tree.leaves(gradient)):
-            raise Failure("the gradient of the objective is not finite: training would stop")
+            raise Failure("the gradient of the objective is not finite, so training would stop")
 
     def _probs(self) -> np.ndarray:
         log_probs = eqx.filter_jit(self.model.log_prob)(
@@ -148,7 +169,16 @@ class _Subject:
 
 
 def some_states(where: Environment | StateSpace, key: Key[Array, ""], n: int) -> State:
-    """n legal states: first ones of an environment, or random ones of a space."""
+    """Draw legal states: initial ones of an environment, or random ones of a space.
+
+    Args:
+        where: The environment or the space.
+        key: The randomness of the draws.
+        n: Number of states.
+
+    Returns:
+        n states.
+    """
     if isinstance(where, Environment):
         return jax.vmap(where.init)(jax.random.split(key, n))
     numbers = jax.random.uniform(key, (LISTED, where.num_features), minval=-1.0, maxval=1.0)
@@ -156,13 +186,20 @@ def some_states(where: Environment | StateSpace, key: Key[Array, ""], n: int) ->
     legal = np.flatnonzero(np.asarray(jax.vmap(where.contains)(states)))
     if len(legal) == 0:
         raise InputError(
-            f"None of {LISTED} random states of {where.signature} is legal: give the environment instead of its space."
+            f"None of {LISTED} random states of {where.signature} is legal; pass the environment instead of its space."
         )
     return jax.tree.map(lambda leaf: leaf[np.resize(legal, n)], states)
 
 
 def every_state(space: StateSpace) -> State | None:
-    """All states of a small discrete space, illegal ones included."""
+    """Enumerate a small discrete space, including illegal states.
+
+    Args:
+        space: The space.
+
+    Returns:
+        All states; None for a large or continuous space.
+    """
     if isinstance(space, Lattice) and space.size <= LISTED:
         return space.points()
     if isinstance(space, Tokens) and space.categories**space.length <= LISTED:
@@ -174,7 +211,7 @@ def every_state(space: StateSpace) -> State | None:
 def _embeddings(
     model: BeliefModel, states: State, log_weights: Float[Array, " n"], space: StateSpace
 ) -> dict[str, Array]:
-    """The embedding of one weighted set, written in several ways."""
+    """Embeddings of one weighted set in several equivalent forms."""
     one, other = jax.tree.map(lambda leaf: leaf[:SET], states), jax.tree.map(lambda leaf: leaf[SET:], states)
     both = lambda a, b: jax.tree.map(lambda x, y: jnp.concatenate([x, y]), a, b)  # noqa: E731
     return {
@@ -191,7 +228,7 @@ def _embeddings(
 def _samples(
     model: BeliefModel, key: Key[Array, ""], embedding: Float[Array, " m"], space: StateSpace
 ) -> tuple[State, Array, Array, Array]:
-    """Samples, their log probabilities, whether the model's own space has them, and whether they are legal."""
+    """Samples, their log probabilities, whether the model's space contains them, and whether they are legal."""
     states = model.sample(key, embedding, DRAWS, space)
     inside, legal = jax.vmap(model.space.contains)(states), jax.vmap(space.contains)(states)
     return states, model.log_prob(embedding, states, space), inside, legal

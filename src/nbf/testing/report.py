@@ -1,4 +1,4 @@
-"""What a conformance check found: named checks, and for a failed one the smallest case that shows it."""
+"""The report of a conformance check: named checks and, for each failure, the smallest case that shows it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,16 @@ from nbf.errors import InputError
 
 
 class ConformanceError(InputError):
-    """Something does not keep the promises of its contract; the message names the checks it failed."""
+    """An object does not keep its contract; the message is the report."""
 
 
 class Failure(Exception):  # noqa: N818
-    """Raised inside a check; the keywords are the case that shows it."""
+    """Raised by a check that fails.
+
+    Args:
+        detail: What went wrong.
+        case: The case that shows it.
+    """
 
     def __init__(self, detail: str, **case: Any):
         super().__init__(detail)
@@ -29,34 +34,38 @@ class Failure(Exception):  # noqa: N818
 
 @dataclass(frozen=True)
 class Check:
-    """One check by name."""
+    """The result of one check."""
 
     name: str
     passed: bool | None
-    """None if it was not run, since an earlier one failed."""
+    """None if it was not run, because an earlier check failed."""
     detail: str = ""
-    """What went wrong or, where that is worth saying, how sharp the check was."""
+    """What went wrong; or, for some that passed, how small an error would have been detected."""
     case: dict[str, str] = field(default_factory=dict)
     """The smallest case that shows a failure: state, next state, observation, expected, found."""
 
 
 @dataclass(frozen=True)
-class Report:
-    """All checks of one subject. `print` it."""
+class ConformanceReport:
+    """The results of all checks of one object; `print` shows them."""
 
     subject: str
+    """The class of the object."""
     checks: tuple[Check, ...]
+    """The results, in the order of the checks."""
 
     @property
     def passed(self) -> bool:
+        """Whether no check failed."""
         return not self.failures
 
     @property
     def failures(self) -> tuple[Check, ...]:
+        """The checks that failed."""
         return tuple(check for check in self.checks if check.passed is False)
 
     def raise_if_failed(self) -> None:
-        """Raise a `ConformanceError` that names what failed."""
+        """Raise a `ConformanceError` with the report if a check failed."""
         if self.failures:
             raise ConformanceError(str(self))
 
@@ -72,14 +81,24 @@ class Report:
 
 
 class Checks:
-    """A report in the making."""
+    """Runs checks and collects their results.
+
+    Args:
+        subject: The class of the object under test.
+    """
 
     def __init__(self, subject: str):
         self.subject, self.done = subject, list[Check]()
         self._stopped = False
 
     def run(self, name: str, function: Callable[..., str | None], *arguments: Any) -> None:
-        """Enter one check: `function` raises if it fails, and may return how sharp it was."""
+        """Run one check and note its result, unless an earlier failure prevents it.
+
+        Args:
+            name: The name of the check.
+            function: The check: raises if it fails, and may return a detail.
+            arguments: Passed to the function.
+        """
         if self._stopped:
             self.done.append(Check(name, None))
             return
@@ -87,23 +106,35 @@ class Checks:
             detail = function(*arguments)
         except Failure as failure:
             self.done.append(Check(name, False, failure.detail, failure.case))
-        except Exception as error:  # whatever the code under test raises is what the report is about
+        except Exception as error:  # the code under test may raise anything, and the report says what
             self.done.append(Check(name, False, f"{type(error).__name__}: {_first_line(error)}{_place(error)}"))
         else:
             self.done.append(Check(name, True, detail or ""))
 
     def need(self, *names: str) -> None:
-        """What follows cannot be run if one of these checks failed; without names, if any did."""
+        """Skip all further checks if an earlier one failed.
+
+        Args:
+            names: The checks that later ones depend on; without names, all so far.
+        """
         self._stopped = self._stopped or any(
             check.passed is False and (not names or check.name in names) for check in self.done
         )
 
-    def report(self) -> Report:
-        return Report(self.subject, tuple(self.done))
+    def report(self) -> ConformanceReport:
+        """Return the report of all checks so far."""
+        return ConformanceReport(self.subject, tuple(self.done))
 
 
 def text(value: PyTree) -> str:
-    """A value for a reader, on one line."""
+    """Format a value on one line.
+
+    Args:
+        value: A tree of numbers, or a text.
+
+    Returns:
+        The text.
+    """
 
     def leaf(part: Any) -> str:
         array = np.asarray(part)
@@ -118,23 +149,51 @@ def text(value: PyTree) -> str:
 
 
 def kinds(tree: PyTree) -> PyTree:
-    """Shape and type of every leaf."""
+    """Describe the type and shape of every leaf.
+
+    Args:
+        tree: A tree of arrays.
+
+    Returns:
+        The same tree of texts such as `float32[3]`.
+    """
     return jax.tree.map(lambda leaf: f"{leaf.dtype}{list(leaf.shape)}", jax.eval_shape(lambda tree: tree, tree))
 
 
 def same_kinds(name: str, found: PyTree, expected: PyTree) -> None:
-    """Fail unless two trees have the same structure, shapes and types."""
+    """Fail unless two trees have the same structure, shapes and types.
+
+    Args:
+        name: What `found` is: the subject of the message.
+        found: The tree under test.
+        expected: The tree that it should resemble.
+    """
     if kinds(found) != kinds(expected):
         raise Failure(f"{name} has other shapes or types", expected=str(kinds(expected)), found=str(kinds(found)))
 
 
 def take(tree: PyTree, *place: Any) -> PyTree:
-    """One entry of a set."""
+    """Take one entry of a set.
+
+    Args:
+        tree: The set, with leading axes on every leaf.
+        place: Indices along these axes.
+
+    Returns:
+        The entry.
+    """
     return jax.tree.map(lambda leaf: np.asarray(leaf)[place], tree)
 
 
 def first(bad: np.ndarray) -> tuple[int, ...] | None:
-    """The place of the first true entry."""
+    """Find the first true entry.
+
+    Args:
+        bad: A Boolean array.
+
+    Returns:
+        Its index; None if there is none.
+    """
     return tuple(int(place) for place in np.argwhere(bad)[0]) if np.any(bad) else None
 
 
@@ -143,7 +202,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _place(error: Exception) -> str:
-    """Where in the code under test an error arose."""
+    """The line of the code under test that raised an error."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PyTree
 
-from nbf.contracts import Enumerable, Environment, Policy, Stencil
+from nbf.capabilities import Enumerable, Stencil
+from nbf.contracts import Environment, Policy
 
 EPISODES, STEPS = 8, 6
 CASES = 6

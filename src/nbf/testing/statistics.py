@@ -1,7 +1,7 @@
-"""Do draws agree with the probabilities, or the density, that they should have?
+"""Tests of whether draws have the probabilities, or the density, that they should have.
 
-Both tests bound a mean by `DEVIATIONS` standard errors, so that sound code is practically never accused, and say how
-small an error they find.
+Each test bounds a mean by `DEVIATIONS` standard errors, so that false alarms are practically impossible, and tells how
+small an error it detects.
 """
 
 from __future__ import annotations
@@ -12,25 +12,41 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 DEVIATIONS = 6.0
-"""Standard errors that a mean may be off: by chance once in 500 million times, for any number of checks rare enough."""
+"""Standard errors that a mean may deviate: exceeded by chance once in 500 million times."""
 CENTRES = 512
-"""Draws that the reference of a density is made of."""
+"""Draws that make up the reference of a density."""
 ATOM = 8
-"""A value drawn that often among them has a probability, not a density."""
+"""A value drawn this often among them counts as an atom: it has a probability, not a density."""
 FREEDOM = 5.0
-"""Degrees of freedom of the Student's t around each centre: tails that reach where a Gaussian's do not."""
+"""Degrees of freedom of the Student's t around each centre, for heavier tails than a Gaussian's."""
 
 
 def margin(variance: Float[np.ndarray, "*any"] | float, n: int) -> Float[np.ndarray, "*any"]:
-    """How far the mean of n draws may lie off; the second term is for outcomes that are hardly expected at all."""
+    """Compute how far the mean of n draws may deviate. A term of 1/n² allows for very rare outcomes.
+
+    Args:
+        variance: Of one draw.
+        n: Number of draws.
+
+    Returns:
+        `DEVIATIONS` standard errors.
+    """
     return np.asarray(DEVIATIONS * np.sqrt(np.asarray(variance) / n + 1.0 / n**2))
 
 
 def worst_frequency(
     counts: Float[np.ndarray, " k"], probs: Float[np.ndarray, " k"], slack: float = 0.0
 ) -> tuple[int, float] | None:
-    """The outcome whose frequency disagrees most with its probability, and its frequency; None if all agree.
-    `slack` is an error of the probabilities that is allowed for."""
+    """Find the outcome whose frequency deviates most from its probability.
+
+    Args:
+        counts: How often each outcome was drawn.
+        probs: The probability of each.
+        slack: Error of the probabilities that is allowed.
+
+    Returns:
+        The outcome and its frequency; None if all frequencies agree with the probabilities.
+    """
     n = int(counts.sum())
     frequencies = counts / n
     excess = np.abs(frequencies - probs) - margin(probs * np.clip(1.0 - probs, 0.0, 1.0), n) - slack
@@ -40,13 +56,26 @@ def worst_frequency(
 
 
 def smallest_found(n: int) -> float:
-    """A probability wrong by this much is found by `worst_frequency` with n draws, wherever it lies."""
+    """Compute the error of a probability that `worst_frequency` always detects.
+
+    Args:
+        n: Number of draws.
+
+    Returns:
+        The error, for the worst case of a probability of 1/2.
+    """
     return 2.0 * float(margin(0.25, n))
 
 
 class Reference:
-    """A known distribution that resembles a set of draws: a Student's t around each draw, along the columns that are
-    real numbers. A row that comes again and again stands for itself."""
+    """A kernel density of a set of draws, with a Student's t around each along the real columns.
+
+    Rows that are drawn at least `ATOM` times are atoms.
+
+    Args:
+        rows: The draws.
+        real: Which columns are real numbers; the others are integers.
+    """
 
     def __init__(self, rows: Float[np.ndarray, "n columns"], real: Shaped[np.ndarray, " columns"]):
         self.rows, self.real = rows, np.asarray(real, bool)
@@ -54,11 +83,20 @@ class Reference:
         self.atoms: np.ndarray = values[counts >= ATOM]
         self.is_atom = np.asarray(_equal(rows, self.atoms).any(axis=1))
         smooth = rows[~self.is_atom][:, self.real]
-        spread = smooth.std(axis=0) if len(smooth) else np.ones(self.real.sum())
+        deviation = smooth.std(axis=0) if len(smooth) else np.ones(self.real.sum())
         shrink = len(rows) ** (-1.0 / (4.0 + self.real.sum()))
-        self.scale = np.maximum(spread, 1e-6) * shrink
+        self.scale = np.maximum(deviation, 1e-6) * shrink
 
     def sample(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n columns"]:
+        """Draw from the density.
+
+        Args:
+            rng: NumPy's generator.
+            n: Number of draws.
+
+        Returns:
+            The draws, rounded to float32.
+        """
         chosen = rng.integers(len(self.rows), size=n)
         rows = self.rows[chosen].copy()
         noise = rng.standard_t(FREEDOM, size=(n, int(self.real.sum()))) * self.scale
@@ -66,6 +104,14 @@ class Reference:
         return rows.astype(np.float32).astype(np.float64)
 
     def log_density(self, rows: Float[np.ndarray, "n columns"]) -> Float[np.ndarray, " n"]:
+        """Evaluate the log density; at an atom, the log probability.
+
+        Args:
+            rows: The points.
+
+        Returns:
+            One number for each.
+        """
         equal = _equal(rows, self.atoms)
         shares = _equal(self.atoms, self.rows).mean(axis=1)
         atomic, at_atom = equal @ shares, equal.any(axis=1)
@@ -85,13 +131,19 @@ def balance(
     log_density: tuple[Float[np.ndarray, " n"], Float[np.ndarray, " k"]],
     log_reference: tuple[Float[np.ndarray, " n"], Float[np.ndarray, " k"]],
 ) -> tuple[float, float, float, float]:
-    """Whether draws have the density p that they should, against a reference q with draws of its own:
+    """Test whether draws have a density p, by means of draws of a reference q.
 
         E_p[q / (p + q)] = ∫ p q / (p + q) = E_q[p / (p + q)]
 
-    Each pair is (at the draws of p, at the draws of q). Both sides are means of numbers between 0 and 1, whatever the
-    dimension, so there are no heavy tails. Gives both means, how far apart they may be, and the factor by which p
-    would have to be wrong to be found: a log factor δ moves the sides apart by δ times their value.
+    Both sides are means of numbers between 0 and 1 in any dimension, so there are no heavy tails. A log factor δ on p
+    moves the two sides apart by δ times their value.
+
+    Args:
+        log_density: log p at the draws of p, and at those of q.
+        log_reference: log q at the draws of p, and at those of q.
+
+    Returns:
+        Both means, how far apart they may be, and the smallest factor on p that would be detected.
     """
     ours = _share(log_reference[0] - log_density[0])
     theirs = _share(log_density[1] - log_reference[1])
