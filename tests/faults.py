@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import functools
-import resource
-import signal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
-from constructors import CONFIGS, FILTERS, MODELS, small_grid
+from constructors import FILTERS, MODELS, small_grid
 
 from nbf.environments.gridworld import Gridworld
-from nbf.errors import InputError
-from nbf.files import checkpoint
 from nbf.filters.approximate import ApproxBeliefs
 from nbf.filters.exact import ExactFilter
 from nbf.filters.neural.filter import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.models.tabular import TabularModel
 from nbf.spaces import Lattice
-from nbf_paper.records import Record, RecordError, Run, add, completed, read_records
 
 NEVER = 0
 """The symbol of `deaf_grid` that no move explains."""
@@ -105,48 +99,6 @@ def check_bad_days(name, key, steps):
     for day in range(len(bad)):
         probs = probabilities(filter_of(name), jax.tree.map(lambda leaf, day=day: leaf[day], last), environment)
         np.testing.assert_allclose(np.sum(probs), 1.0, **BELIEF_SUM)
-
-
-# Disk full
-
-
-class NoRoom:
-    """No file may grow beyond `size` bytes, as on a disk that is full; what Python then gets is an OSError."""
-
-    def __init__(self, size):
-        self.size = size
-
-    def __enter__(self):
-        assert signal.getsignal(signal.SIGXFSZ) == signal.SIG_IGN
-        self.before = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (self.size, self.before[1]))
-
-    def __exit__(self, *_):
-        resource.setrlimit(resource.RLIMIT_FSIZE, self.before)
-
-
-RECORDS = [Record("e", "c", "pf", "", 8, 8, 0, step, "js", 0.5, None, 1) for step in range(50)]
-RUN = Run("run", 0, "", 1.0, {}, {})
-
-
-def save_when_full(folder, full, *, large):
-    """A model and records that were saved, then others that do not fit: the old ones stay, whole."""
-    model = MODELS["enumerated"](jax.random.key(0), (2, 3))
-    config = CONFIGS["enumerated"]((2, 3))
-    path = folder / "model.safetensors"
-    checkpoint.save_model(path, model, config)
-    add(folder, RECORDS[:1], RUN)
-    before = {file.name: file.read_bytes() for file in folder.iterdir()}
-    with full:
-        with pytest.raises(InputError, match="Cannot write"):
-            checkpoint.save_model(path, model, config, note="x" * large)
-        with pytest.raises(RecordError, match="cannot be written"):
-            add(folder, RECORDS, Run("another", 0, "x" * large, 1.0, {}, {}))
-    after = {file.name: file.read_bytes() for file in folder.iterdir()}
-    assert after.keys() == before.keys(), "a half-written file was left"
-    assert after["model.safetensors"] == before["model.safetensors"]
-    assert not completed(folder, "another")
-    assert {record.key for record in read_records(folder)} >= {RECORDS[0].key}
 
 
 # A million particles

@@ -6,20 +6,19 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from constructors import DECODERS, EMBEDDING, with_random_parameters
+from paths import FROZEN
 
 from nbf.files.shipped import save_model
 from nbf.models.belief_model import ModelConfig, space_config
 from nbf.models.set_encoder import MeanConfig
 from nbf.spaces import Box, Lattice
 
-FOLDER = Path(__file__).parent / "data" / "frozen"
-NUMBERS = FOLDER / "numbers.json"
+NUMBERS = FROZEN / "numbers.json"
 MEAN = MeanConfig(width=8, depth=1)
 
 
@@ -44,14 +43,14 @@ def numbers_of(model, space) -> list[float]:
 
 
 def main() -> None:
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    FROZEN.mkdir(parents=True, exist_ok=True)
     known = json.loads(NUMBERS.read_text()) if NUMBERS.exists() else {}
     for name, (space, decoder) in DECODERS.items():
         if name in known:
             continue
         config = ModelConfig(space_config(space), decoder, MEAN, embedding=EMBEDDING)
         model = with_random_parameters(config.build, jax.random.key(len(known)))
-        save_model(FOLDER / f"{name.replace(' ', '-').replace(',', '')}.safetensors", model, config)
+        save_model(FROZEN / f"{name.replace(' ', '-').replace(',', '')}.safetensors", model, config)
         known[name] = numbers_of(model, space)
     NUMBERS.write_text(json.dumps(known, indent=1) + "\n")
 

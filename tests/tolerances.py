@@ -21,6 +21,10 @@ FLOAT = {"rtol": 1e-4, "atol": 1e-5}
 """The same algebra in float32, JAX's default: some hundreds of roundings of 6e-8 each."""
 
 
+WEIGHT_SIGMA = 0.5
+"""Standard deviation of a normaliser estimated by one importance weight a state, as `test_goofspiel_models` finds."""
+
+
 def monte_carlo(sigma: ArrayLike, n: int, k: float = 4.0) -> np.ndarray:
     """k standard errors of a mean of n independent draws whose standard deviation is sigma.
 

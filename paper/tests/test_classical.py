@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 from extras import extra
-from test_linear_gaussian import kalman
+from kalman import kalman
 from tolerances import FLOAT
 
 from nbf.errors import InputError

@@ -14,8 +14,7 @@ import pytest
 from agreement import assert_frequencies
 from card_games import episodes, network_pool, tracked
 from constructors import EMBEDDING, with_random_parameters
-from test_decoder_laws import SPREAD
-from tolerances import FLOAT, monte_carlo
+from tolerances import FLOAT, WEIGHT_SIGMA, monte_carlo
 
 from nbf.environments.goofspiel import GoofspielFamily
 from nbf.environments.goofspiel_game import GoofspielGame
@@ -69,7 +68,7 @@ def test_sequences_are_cells_of_a_lattice():
     decoder, states = flow(Tokens(2, 3), importance_samples=1), jnp.asarray(Lattice((3, 3)).points())
     single = lambda key: decoder.log_prob_estimate(key, CONDITION, states, Tokens(2, 3), 1)  # noqa: E731
     weights = np.exp(jax.jit(jax.vmap(single))(jax.random.split(jax.random.key(5), 2000)))
-    assert weights.sum(axis=1).std() < SPREAD
+    assert weights.sum(axis=1).std() < WEIGHT_SIGMA
     error = monte_carlo(weights.std(axis=0), 4096, k=5) + QUADRATURE
     np.testing.assert_array_less(np.abs(np.exp(estimates) - np.exp(exact)), error)
 
@@ -230,7 +229,7 @@ def test_the_divergence_is_that_over_all_sequences(kind, key):
     )
     assert expected.std() > 0.01
     # The slope of JS in a probability q above the true one is log(2 q / (p + q)) / 2, at most half of log 2.
-    error = np.log(2.0) / 2.0 * float(monte_carlo(SPREAD, samples)) + QUADRATURE
+    error = np.log(2.0) / 2.0 * float(monte_carlo(WEIGHT_SIGMA, samples)) + QUADRATURE
     slack = error if kind == "flow" else FLOAT["atol"]
     np.testing.assert_allclose(result, expected, rtol=FLOAT["rtol"], atol=slack)
 

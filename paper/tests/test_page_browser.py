@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from browser import NAMES, Browser, browsing, found
 from pages import record_some, undrawn
+from paths import RESULTS
 
 from nbf_paper.report.html import page_text
 from nbf_paper.report.pages import write_html
 
-RESULTS = Path(__file__).parent.parent / "results"
 PHONE, DESK = 360, 1280
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
 

@@ -1,5 +1,5 @@
-"""Laws of `nbf-paper reproduce all`: it runs what the documentation shows, loses nothing by a failure, and goes on where it
-was interrupted."""
+"""Laws of `nbf-paper reproduce all`: it runs what the documentation shows, loses nothing by a failure, and goes on
+where it was interrupted."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import pytest
 from pages import picture, record_some
+from paths import RESULTS
 
 from nbf.cli.main import main
 from nbf.errors import InputError
@@ -19,7 +20,6 @@ from nbf_paper.experiments.training_runs import Counter
 from nbf_paper.records import completed, read_runs
 from nbf_paper.report import pages
 
-RESULTS = Path(__file__).parent.parent / "results"
 ALL = ["reproduce", "all"]
 
 

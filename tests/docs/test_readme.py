@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import jax
 import pytest
+from paths import ROOT
 
 import nbf
 from nbf.errors import InputError
 from nbf.testing import check_model
-
-ROOT = Path(__file__).parents[1]
 
 
 def test_the_example_runs(capsys):

@@ -17,10 +17,10 @@ from tolerances import FLOAT, monte_carlo
 
 import nbf
 from nbf.evaluation.calibration import Calibration
-from nbf.fitting.fit import fit as fitting
+from nbf.fitting.fit import decoder_for
 from nbf.models.belief_model import space_config
 
-FIT = fitting.fit
+FIT = nbf.fit
 MOST_SECONDS = 300.0
 """Of training, as the page promises."""
 LEAST_PICTURE = 10_000
@@ -38,7 +38,7 @@ def untrained(*arguments: Any, **options: Any) -> nbf.FittedModel:
     """In the place of `nbf.fit`, which has tests of its own: what it builds, but small, not trained, not measured."""
     bound = inspect.signature(FIT).bind(*arguments, **options).arguments
     space = bound["family"].sample(jax.random.key(0))[0].space
-    decoder = replace(fitting.decoder_for(space), components=2, width=8, depth=1)
+    decoder = replace(decoder_for(space), components=2, width=8, depth=1)
     config = nbf.ModelConfig(space_config(space), decoder, nbf.MeanConfig(width=8, depth=1), embedding=8)
     flat, half = np.ones((1, 2)), np.full(1, 0.5)
     calibration = Calibration(
@@ -85,7 +85,7 @@ def assert_sound(names: dict[str, Any], printed: list[str], folder: Path) -> Non
 
 def test_the_tutorial_runs(tmp_path, monkeypatch):
     """With a model that is not trained, of whose quality nothing is claimed."""
-    monkeypatch.setattr(fitting, "fit", untrained)
+    monkeypatch.setattr(nbf, "fit", untrained)
     names, printed = run(tmp_path, EPISODES=2)
     assert_sound(names, printed, tmp_path)
     check, training = blocks(PAGE.read_text(encoding="utf-8"))[2:4]

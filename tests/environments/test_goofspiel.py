@@ -18,7 +18,7 @@ from constructors import with_random_parameters
 from tolerances import FLOAT, monte_carlo
 
 import nbf
-from nbf.contracts import Enumerable
+from nbf.capabilities import Enumerable
 from nbf.environments.goofspiel import Goofspiel, GoofspielFamily, LargeGoofspiel, goofspiel
 from nbf.environments.goofspiel_game import (
     DRAW,
@@ -28,7 +28,6 @@ from nbf.environments.goofspiel_game import (
     WIN,
     CardPolicy,
     GoofspielGame,
-    UniformPolicy,
 )
 from nbf.errors import InputError
 from nbf.filters.exact import ExactFilter
@@ -39,7 +38,6 @@ from nbf.models.autoregressive import AutoregressiveConfig
 from nbf.models.belief_model import ModelConfig, TokensConfig
 from nbf.models.set_encoder import MeanConfig
 from nbf.sources.episodic import EpisodePosteriors
-from nbf_paper.config import GoofspielConfig
 
 STANDARD = GoofspielGame(3, standard=True)
 
@@ -314,10 +312,6 @@ def test_bad_input_is_refused(key):
         EpisodePosteriors(PrefixFilter(), family, -1)
 
 
-def test_the_config_is_the_games():
-    config = GoofspielConfig(6)
-    assert (config.name, config.horizon, config.game) == ("k=6", 5, GoofspielGame(6))
-    assert GoofspielConfig(3, standard=True).name == "k=3-standard"
-    assert config.family(UniformPolicy()).size == 1
+def test_the_states_of_a_game_are_the_orders_of_its_cards():
     states = goofspiel(SMALL, jnp.ones(4, bool), jnp.int32(0), *(jnp.zeros(3, int),) * 3).states()
     assert len(states) == sum(math.perm(4, length) for length in range(1, 5))

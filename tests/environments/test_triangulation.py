@@ -21,7 +21,6 @@ from nbf.environments.rollout import rollout
 from nbf.environments.triangulation import BEACONS, DIRECTIONS, ScanPolicy, Triangulation, TriangulationFamily
 from nbf.errors import InputError
 from nbf.spaces import Box
-from nbf_paper.config import TriangulationConfig
 
 FAMILY = TriangulationFamily()
 SQUARE = Box((-5.0, -5.0), (5.0, 5.0))
@@ -129,14 +128,6 @@ def test_free_moves_have_the_drift():
     free = ~environments.scanning & np.all(np.abs(states[:, :-1]) < 4.0, axis=-1)
     steps = np.diff(states, axis=1)[free] - 0.5 * np.asarray(DIRECTIONS)[policies.direction[free]]
     assert stats.kstest(steps.ravel() / 0.1, "norm").pvalue > 1e-5
-
-
-def test_the_config_has_the_familys_defaults():
-    assert TriangulationConfig().family() == FAMILY
-    other = TriangulationConfig(half_width=3.0, range_noise=0.2, beacons=((0.0, 0.0),)).family()
-    assert other.space == Box((-3.0, -3.0), (3.0, 3.0))
-    assert float(other.environment().range_noise) == pytest.approx(0.2)
-    assert other.environment().beacons.shape == (1, 2)
 
 
 @pytest.mark.parametrize(

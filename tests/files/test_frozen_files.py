@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 from constructors import DECODERS
-from freeze import FOLDER, NUMBERS, numbers_of
+from freeze import FROZEN, NUMBERS, numbers_of
 from tolerances import FLOAT
 
 from nbf.files.shipped import load_model
@@ -22,5 +22,5 @@ def test_there_is_a_file_of_every_decoder():
 @pytest.mark.sampled
 @pytest.mark.parametrize("name", KNOWN)
 def test_a_file_of_an_earlier_version_gives_its_numbers(name):
-    model = load_model(FOLDER / f"{name.replace(' ', '-').replace(',', '')}.safetensors")
+    model = load_model(FROZEN / f"{name.replace(' ', '-').replace(',', '')}.safetensors")
     np.testing.assert_allclose(numbers_of(model, DECODERS[name][0]), KNOWN[name], **FLOAT)

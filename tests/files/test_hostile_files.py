@@ -1,23 +1,20 @@
-"""Files from someone else: a checkpoint, a training run or a record is refused in words or sound, and never run."""
+"""Files from someone else: a checkpoint or a training run is refused in words or sound, and never run."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
-import os
 import sys
 import tracemalloc
-from pathlib import Path
 
 import jax
-import jaxtyping
 import numpy as np
 import optax
 import pytest
 from constructors import CONFIGS, with_random_parameters
-from mutations import CANARY, damaged_bytes, damaged_checkpoint, damaged_value, joined, parts
+from mutations import damaged_checkpoint, joined, parts
 from tolerances import SEED
+from watching import Watched
 
 import nbf.models.belief_model as models
 from nbf.errors import InputError
@@ -26,8 +23,8 @@ from nbf.models.attention import AttentionConfig
 from nbf.models.autoregressive import AutoregressiveConfig
 from nbf.models.mixture import MixtureConfig
 from nbf.models.set_encoder import DeepSetsConfig, MeanConfig
-from nbf.training import fit as training
-from nbf_paper.records import Record, RecordError, Run, add, completed, read_records, read_runs, write_records
+from nbf.training.config import FitConfig
+from nbf.training.run import TrainingRun, run_identity
 
 SMALL = {"width": 4, "depth": 1}
 SEQUENCES = models.ModelConfig(
@@ -40,44 +37,8 @@ CHECKPOINTS = {
     ),
     "nested, of sequences": SEQUENCES,
 }
-FORBIDDEN = ("os.system", "os.exec", "os.posix_spawn", "os.fork", "subprocess.Popen", "pickle.find_class",
-             "marshal.loads", "socket.connect", "ctypes.dlopen", "os.remove")  # fmt: skip
 MEGABYTE = 2**20
-
-seen: list[str] | None = None
-"""What the interpreter was asked to do while a file is read; None at other times."""
-
-
-def listen(event: str, arguments: tuple) -> None:
-    # Annotations of our own classes are compiled; what a file says must never be.
-    if seen is not None and (event in FORBIDDEN or (event == "compile" and CANARY in str(arguments[0]))):
-        seen.append(event)
-
-
-sys.addaudithook(listen)
-
-
-class Watched:
-    """Raises if code is run, or made of what a file says, while the file is read."""
-
-    def __enter__(self):
-        global seen
-        seen = []
-
-    def __exit__(self, *_):
-        global seen
-        events, seen = seen, None
-        assert not events, f"reading a file led to {events}"
-        assert not Path(CANARY).exists()
-
-
-@pytest.fixture(autouse=True)
-def unchecked(tmp_path, monkeypatch):
-    """As a user has it: without the type checks of the tests, which would find wrong types of their own."""
-    monkeypatch.chdir(tmp_path)  # where the canary would appear
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+pytestmark = pytest.mark.usefixtures("unchecked")
 
 
 @functools.cache
@@ -214,19 +175,19 @@ def test_a_header_that_claims_more_than_the_file_holds_is_refused(tmp_path):
 # Runs in progress
 
 
-FIT = training.FitConfig(steps=100, batch=4, samples=8, optimizer="adam")
-IDENTITY = training._identity(FIT, jax.random.key(0), "")
+FIT = FitConfig(steps=100, batch=4, samples=8, optimizer="adam")
+IDENTITY = run_identity(FIT, jax.random.key(0), "")
 
 
 def fresh_run():
     parameters = model_of("enumerated")
-    return training._Run(parameters, optax.adam(FIT.learning_rate).init(parameters))
+    return TrainingRun(parameters, optax.adam(FIT.learning_rate).init(parameters), FIT, IDENTITY)
 
 
 def mutate_runs(path, count):
     run = fresh_run()
     run.losses = [1.5, 1.25, 1.0]
-    run.save(path, FIT, IDENTITY)
+    run.save(path)
     whole = path.read_bytes()
     rng = np.random.default_rng(SEED)
     read = 0
@@ -235,7 +196,7 @@ def mutate_runs(path, count):
         try:
             with Watched():
                 run = fresh_run()
-                run.load(path, FIT, IDENTITY)
+                run.load(path)
         except InputError:
             continue
         read += 1
@@ -259,106 +220,17 @@ def test_thousands_of_damaged_training_runs_are_refused_or_sound(tmp_path):
 @pytest.mark.parametrize("change", [{"seconds": "nan"}, {"seconds": "-1"}, {"seconds": "inf"}], ids=str)
 def test_a_run_that_took_no_time_that_can_be_is_refused(change, tmp_path):
     path = tmp_path / "run"
-    fresh_run().save(path, FIT, IDENTITY)
+    fresh_run().save(path)
     header, numbers = parts(path.read_bytes())
     header["__metadata__"] |= change
     path.write_bytes(joined(header, numbers))
     with pytest.raises(InputError, match="damaged run"):
-        fresh_run().load(path, FIT, IDENTITY)
-
-
-# Records
-
-
-EXAMPLE = Record("gridworld", "8-2D-random", "nbf", "faithful", 16, 16, 0, 3, "js", 0.125, 0.01, 500)
-RECORDS = [dataclasses.replace(EXAMPLE, seed=seed, step=step) for seed in range(2) for step in (0, 1, "all")]
-RUN = Run("8-2D-random/faithful/0", 0, "nbf-paper reproduce", 12.5, {"steps": 100, "more": {"list": [1, 2.5, None]}})
-
-
-def damaged_records(rng, name, whole):
-    if name == "runs.json" and rng.random() < 0.7:
-        return json.dumps(damaged_value(rng, json.loads(whole))).encode()
-    if name == "records.csv" and rng.random() < 0.5:
-        rows = [line.split(",") for line in whole.decode().splitlines()]
-        row = rows[rng.integers(len(rows))]
-        row[rng.integers(len(row))] = str(damaged_value(rng, ["x"]))
-        return "".join(",".join(row) + "\n" for row in rows).encode(errors="replace")
-    return damaged_bytes(rng, whole)
-
-
-def mutate_records(folder, count):
-    """What is read can be used: written again, merged with more, and asked whether a run is complete."""
-    add(folder, RECORDS, RUN)
-    whole = {name: (folder / name).read_bytes() for name in ("records.csv", "runs.json")}
-    rng = np.random.default_rng(SEED)
-    refused = dict.fromkeys(whole, 0)
-    for turn in range(count):
-        for name, content in whole.items():
-            (folder / name).write_bytes(content)
-        name = ("records.csv", "runs.json")[turn % 2]
-        (folder / name).write_bytes(damaged_records(rng, name, whole[name]))
-        try:
-            with Watched():
-                records, runs = read_records(folder), read_runs(folder)
-        except RecordError:
-            refused[name] += 1
-            continue
-        write_records(folder / "again.csv", records)
-        assert sorted(map(str, read_records(folder / "again.csv"))) == sorted(map(str, records))
-        assert all(isinstance(completed(folder, run.key), bool) for run in runs)
-        if turn % 10 < 2:
-            add(folder, RECORDS[:1], dataclasses.replace(RUN, key="another"))
-            assert completed(folder, "another")
-    for name, number in refused.items():
-        print(f"{name}: {count // 2} damaged, {number} refused, {count // 2 - number} read and sound")
-        assert 0 < number < count // 2
-
-
-def test_damaged_records_are_refused_or_sound(tmp_path):
-    mutate_records(tmp_path, 300)
-
-
-@pytest.mark.slow
-def test_ten_thousand_damaged_records_are_refused_or_sound(tmp_path):
-    mutate_records(tmp_path, 10_000)
-
-
-@pytest.mark.parametrize(
-    "content",
-    ["[" * 100_000, "1" * 5000, "[" + "1" * 5000 + "]", "NaN", "[NaN]", "null", '{"a": 1}', "[[]]", '["text"]',
-     '[{"key": "k"}]', "[{}]", "\ufeff[]"],
-    ids=lambda content: content[:12],
-)  # fmt: skip
-def test_runs_that_are_none_are_refused(content, tmp_path):
-    add(tmp_path, RECORDS, RUN)
-    (tmp_path / "runs.json").write_text(content)
-    with pytest.raises(RecordError, match=r"runs\.json is not a list of runs"):
-        read_runs(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"seed": "0"}, {"seed": True}, {"made": [["a"]]}, {"made": "text"}, {"made": [1]}, {"key": 1}, {"seconds": "1"},
-     {"seconds": float("nan")}, {"seconds": 10**400}, {"config": []}, {"versions": None}, {"more": 1},
-     {"config": {"x": float("inf")}}],
-    ids=str,
-)  # fmt: skip
-def test_a_run_of_wrong_kinds_is_refused(change, tmp_path):
-    add(tmp_path, RECORDS, RUN)
-    (entry,) = json.loads((tmp_path / "runs.json").read_text())
-    (tmp_path / "runs.json").write_text(json.dumps([{**entry, **change}]))
-    with pytest.raises(RecordError):
-        read_runs(tmp_path)
+        fresh_run().load(path)
 
 
 def test_a_folder_where_a_file_should_be_is_refused(tmp_path):
-    os.makedirs(tmp_path / "records.csv")
-    os.makedirs(tmp_path / "runs.json")
-    for read in (read_records, read_runs):
-        with pytest.raises(RecordError, match="cannot be read"):
-            read(tmp_path)
     with pytest.raises(InputError):
-        checkpoint.load_model(tmp_path / "records.csv", models.MODELS)
+        checkpoint.load_model(tmp_path, models.MODELS)
 
 
 def test_configs_with_defaults_of_their_own_survive_a_round_trip(tmp_path):

@@ -17,14 +17,12 @@ from faults import (
     BELIEF_SUM,
     NEVER,
     DeafGrid,
-    NoRoom,
     assert_sound,
     begin,
     check_bad_days,
     deaf_grid,
     filter_of,
     probabilities,
-    save_when_full,
 )
 from tolerances import FLOAT
 
@@ -183,10 +181,3 @@ def test_a_swapped_environment_is_the_one_that_is_used(key):
         state, _ = ExactFilter().step(key, state, observations[t], environment, policy)
         np.testing.assert_allclose(state, together[t], **FLOAT)
     assert np.abs(np.asarray(together[0]) - np.asarray(together[1])).max() > 0.01
-
-
-# Disk full
-
-
-def test_a_file_that_does_not_fit_leaves_the_old_one(tmp_path):
-    save_when_full(tmp_path, NoRoom(4096), large=20_000)

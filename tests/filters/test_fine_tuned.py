@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from agreement import assert_frequencies
 from constructors import small_grid, with_random_parameters
-from test_experiments import drawn, run_twice
 from tolerances import FLOAT
 
 from nbf.environments.rollout import rollout
@@ -26,7 +25,6 @@ from nbf.models.belief_model import LatticeConfig, ModelConfig
 from nbf.models.enumerated import EnumeratedDecoderConfig
 from nbf.models.recurrent import RecurrentConfig
 from nbf.testing import check_filter
-from nbf_paper.experiments import fine_tuned
 
 SMALL = ModelConfig(
     LatticeConfig((3, 3)), EnumeratedDecoderConfig(depth=0), RecurrentConfig(symbols=5, width=6, depth=1), embedding=6
@@ -175,19 +173,3 @@ def test_models_that_cannot_be_tuned_are_refused():
     other = model(ModelConfig(LatticeConfig((3, 3)), EnumeratedDecoderConfig(4, 0), embedding=2))
     with pytest.raises(InputError, match=r"needs a recurrent model"):
         FineTunedFilter(other, 1)
-
-
-@pytest.mark.slow
-def test_the_experiment_is_recorded_once_and_drawn(tmp_path):
-    scored = fine_tuned.EvaluationConfig(episodes=2, gradient_steps=(0, 1), batch=4, neural_filters=(8,))
-    folder, records = run_twice("fine-tuned", fine_tuned.FineTunedJob(0, 20, scored), tmp_path)
-    found = {(record.filter, record.arm, record.calls) for record in records}
-    assert found == {("fine-tuned", "m=0", 0), ("fine-tuned", "m=1", 42), ("nbf", "faithful", 8)}
-    page = drawn("fine-tuned", folder)
-    assert set(page.tables) | set(page.figures) == {"fine-tuned", "fine-tuned.png"} == set(page.captions)
-    assert "Fine-tuned, m=1" in page.tables["fine-tuned"]
-
-
-def test_an_experiment_of_one_episode_is_refused():
-    with pytest.raises(InputError, match=r"at least 2 episodes; got 1"):
-        fine_tuned.EvaluationConfig(episodes=1)

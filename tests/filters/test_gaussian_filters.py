@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from constructors import small_grid
 from extras import extra
+from kalman import kalman, random_system
 from scipy import stats
-from test_linear_gaussian import kalman, random_system
 from tolerances import FLOAT, SEED, monte_carlo
 
 import nbf

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from constructors import FILTERS, small_grid
+from paths import ROOT
 from safetensors.numpy import load_file, save_file
 
 import nbf
@@ -170,7 +170,7 @@ def test_going_back_to_an_earlier_state_is_no_mistake(key):
 def test_the_page_runs(tmp_path, monkeypatch, capsys):
     """Its blocks, one after the other, in a world that is right: no alarm."""
     monkeypatch.chdir(tmp_path)
-    page, names = (Path(__file__).parents[1] / "docs" / "trust.md").read_text(), {}
+    page, names = (ROOT / "docs" / "trust.md").read_text(), {}
     for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         exec(compile(block, "trust.md", "exec", dont_inherit=True), names)
     assert len(names["told"]) == 20

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import functools
 import json
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.scipy.stats import norm
+from paths import DATA
 from tolerances import monte_carlo
 
 import nbf
 
-OPINION = json.loads((Path(__file__).parent / "data" / "second-opinion.json").read_text())
+OPINION = json.loads((DATA / "second-opinion.json").read_text())
 RUNS, PARTICLES = 400, 1024
 DETECTS = 0.2
 """A bias of the evidence that the test would find, relative to it, and one of a mean, relative to their deviation."""

@@ -20,7 +20,6 @@ import nbf
 from nbf.errors import InputError
 from nbf.filters.surprise import BETS, log_payoffs
 from nbf.plot.diagnostics import steps_figure
-from nbf_paper.records import RecordError
 
 EPISODES, STEPS = 400, 60
 DETECTS = 0.03
@@ -259,5 +258,5 @@ def test_an_unwatched_filter_has_three_panels(key):
     ],
 )
 def test_what_cannot_be_drawn_is_refused(name, value):
-    with pytest.raises(RecordError):
+    with pytest.raises(InputError):
         steps_figure(**(told() | {name: value}))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from agreement import assert_frequencies
 from constructors import DECODERS, EMBEDDING, with_random_parameters
-from tolerances import FLOAT, monte_carlo
+from tolerances import FLOAT, WEIGHT_SIGMA, monte_carlo
 
 from nbf.errors import InputError
 from nbf.files.checkpoint import load_model, save_model
@@ -31,8 +31,6 @@ WIDE = 3.0
 """How far an unbounded space is looked at, in units of its usual range; what lies beyond is counted by draws."""
 QUADRATURE = 4e-3
 """What the midpoint rule misses of densities with kinks, and of those that are steep at the ends of a box."""
-SPREAD = 0.5
-"""Of the sum over all states of one importance weight each, whose mean is 1; measured by `test_goofspiel_models`."""
 
 
 @functools.cache
@@ -114,7 +112,7 @@ def test_it_is_a_distribution_that_it_draws_from(name, key):
     beyond = seen[-1] / DRAWS
     chance = float(monte_carlo(np.sqrt(beyond * (1.0 - beyond)), DRAWS))
     samples = getattr(decoder, "importance_samples", 0)  # probabilities that are estimates
-    guessed = float(monte_carlo(SPREAD, samples)) if samples else 0.0
+    guessed = float(monte_carlo(WEIGHT_SIGMA, samples)) if samples else 0.0
     np.testing.assert_allclose(probs.sum() + beyond, 1.0, rtol=0, atol=QUADRATURE + chance + guessed)
     assert probs.std() > 1e-4
     assert_frequencies(seen[:-1], probs / probs.sum(), detects=0.09)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -14,11 +13,13 @@ import numpy as np
 import pytest
 from agreement import assert_frequencies
 from constructors import MODELS
+from paths import RESULTS
 from scipy import special
 from tolerances import FLOAT, monte_carlo
 
 from nbf.spaces import Lattice
-from nbf.training.fit import FitConfig, batch_loss, described, random_log_weights
+from nbf.training.config import FitConfig, described
+from nbf.training.loss import batch_loss, random_log_weights
 
 KEY = jax.random.key(12)
 SETS = 10_000
@@ -97,7 +98,7 @@ def test_configs_are_described_as_when_they_were_recorded():
     config = FitConfig(**plain)
     assert described(config) == plain
     assert described(replace(config, random_sets=True)) == {**plain, "random_sets": True}
-    runs = json.loads((Path(__file__).parents[1] / "results" / "gridworld" / "runs.json").read_text())
+    runs = json.loads((RESULTS / "gridworld" / "runs.json").read_text())
     configs = [run["config"]["training"] for run in runs if "training" in run["config"]]  # kernels need none
     assert configs
     for recorded in configs:

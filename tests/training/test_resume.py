@@ -2,58 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+import resuming
+from disk import kill_soon
+from resuming import chunks, finish, start
+from tolerances import SEED
 
-PROGRAM = """
-import sys
-import nbf
-from nbf import prng
-from nbf.training import fit as training
-from nbf.files.checkpoint import save_model
-training.SAVE_EVERY = 0.0
-config = nbf.FlowConfig((3, 3), embedding=4, encoder_width=8, noise_width=4, flow_width=8, flow_depth=2, flow_layers=2)
-source = nbf.ExactPosteriors(nbf.RandomGridworlds(3, 2, 1, 1), 3)
-fitted = training.fit(
-    config.build(prng.stream(0, "parameters")), source, nbf.FitConfig(steps=1200, batch=4, samples=8),
-    key=prng.stream(0, "training"), resume=sys.argv[1], progress=False,
-)
-save_model(sys.argv[2], fitted.model, config)
-"""
-
-
-def start(folder: Path) -> subprocess.Popen:
-    # All runs are one program: the first compiles it for the others.
-    cache = {
-        "JAX_COMPILATION_CACHE_DIR": str(folder.parent / "compiled"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    }
-    return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(folder / "run.safetensors"), str(folder / "model.safetensors")],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **cache},
-    )  # fmt: skip
-
-
-def chunks(path: Path) -> int:
-    try:
-        return len(load_file(path)["losses"])
-    except (FileNotFoundError, OSError):
-        return 0
-
-
-def finish(folder: Path) -> tuple[dict, dict]:
-    process = start(folder)
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
-    return load_file(folder / "run.safetensors"), load_file(folder / "model.safetensors")
+KILLS = 20
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +37,40 @@ def test_a_stopped_run_goes_on_to_the_same_result(sent, uninterrupted, tmp_path)
         assert resumed.keys() == whole.keys()
         for name in whole:
             np.testing.assert_array_equal(resumed[name], whole[name], err_msg=name)
+
+
+def made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def long_training(monkeypatch):
+    monkeypatch.setattr(resuming, "PROGRAM", resuming.PROGRAM.replace("steps=1200", "steps=8000"))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("long_training")
+def test_a_training_killed_twenty_times_ends_the_same(tmp_path):
+    """Nothing that was saved is lost, and the result is bit for bit that of the training that nobody killed."""
+    rng = np.random.default_rng(SEED)
+    whole = finish(made(tmp_path / "whole"))
+    folder = made(tmp_path / "killed")
+    path, done, alive = folder / "run.safetensors", 0, 0
+    for number in range(KILLS):
+        process = resuming.start(folder)
+        # One in four is killed somewhere on its way to the first step, the others while they train and save.
+        wanted = done + int(rng.integers(1, 15))
+        changed = None if number % 4 == 3 else lambda wanted=wanted: chunks(path) >= wanted
+        alive += kill_soon(process, changed, rng.uniform(0, 3.0 if changed is None else 0.02))
+        assert not (folder / "model.safetensors").exists(), "it was over before it could be killed"
+        assert chunks(path) >= done, "something that was saved is lost"
+        done = chunks(path)
+    for resumed, reference in zip(finish(folder), whole, strict=True):
+        assert resumed.keys() == reference.keys()
+        for name in reference:
+            np.testing.assert_array_equal(resumed[name], reference[name], err_msg=name)
+    left = sorted(file.name for file in folder.iterdir())
+    print(f"training: killed {alive} times of {KILLS}, at last after {done} of 400 chunks; same result")
+    assert alive == KILLS
+    assert left == ["model.safetensors", "run.safetensors"], "what a kill left was not cleared away"
