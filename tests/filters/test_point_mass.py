@@ -248,9 +248,9 @@ def test_bad_arguments_are_refused(key):
         PointMassFilter(0)
     with pytest.raises(InputError, match="Gridworld with lattice"):
         PointMassFilter(4).init(key, small_grid()[0])
-    with pytest.raises(InputError, match="horizon and spread must be 0 or more; got -1"):
+    with pytest.raises(InputError, match="horizon and wall_band must be 0 or more; got -1"):
         FilterPosteriors(PointMassFilter(4), FAMILY, -1)
-    source = FilterPosteriors(ExactFilter(), One(*small_grid()), 1, spread=0.5)
+    source = FilterPosteriors(ExactFilter(), One(*small_grid()), 1, wall_band=0.5)
     with pytest.raises(InputError, match="Only a Box has walls"):
         jax.eval_shape(lambda key: source.sample(key, 2)[0], key)
 
@@ -259,7 +259,7 @@ def test_bad_arguments_are_refused(key):
 def test_samples_of_posteriors_are_marginally_states(key):
     """E over observations of p(x | y) is p(x): one sample of each of many posteriors is a state of an episode, and
     has the mass on each wall that a step from a uniform start leaves there, spread out beyond it."""
-    source = FilterPosteriors(PointMassFilter(20), FAMILY, 1, spread=0.5)
+    source = FilterPosteriors(PointMassFilter(20), FAMILY, 1, wall_band=0.5)
     keys = jax.random.split(key, 2500)
     draw = jax.jit(lambda keys: jax.lax.map(lambda key: source.sample(key, 1)[0][0], keys))
     samples = np.asarray(draw(keys), np.float64)

@@ -21,12 +21,15 @@ from tolerances import FLOAT, monte_carlo
 from worlds import posterior, three_rooms
 
 import nbf
-from nbf import fitting, prng
+from nbf import prng
 from nbf.contracts import Family, StateSpace
 from nbf.errors import InputError
 from nbf.evaluation.calibration import Calibration, calibrate
 from nbf.files.checkpoint import read_file
 from nbf.filters.point_mass import PointMassFilter
+from nbf.fitting.fit import CALIBRATION_BELIEFS, decoder_for
+from nbf.fitting.fitted import LONGEST_METADATA
+from nbf.fitting.teacher import TEACHER_BELIEFS, belief_source
 from nbf.models.attention import AttentionConfig
 from nbf.models.autoregressive import AutoregressiveConfig
 from nbf.models.belief_model import BoxConfig, LatticeConfig, ModelConfig
@@ -143,7 +146,7 @@ CHOICES = {
 @pytest.mark.parametrize("name", CHOICES)
 def test_the_decoder_suits_the_space(name):
     space, kind = CHOICES[name]
-    decoder = fitting.decoder_for(space)
+    decoder = decoder_for(space)
     assert type(decoder) is kind
     decoder.check(space)
 
@@ -153,7 +156,7 @@ class Circle(StateSpace):
 
     context: None = None
     signature: str = eqx.field(static=True, default="circle()")
-    features: int = eqx.field(static=True, default=1)
+    num_features: int = eqx.field(static=True, default=1)
 
     def encode(self, state):
         return state
@@ -167,7 +170,7 @@ class Circle(StateSpace):
 
 def test_where_no_decoder_is_known_one_is_asked_for():
     with pytest.raises(InputError, match=r"circle\(\).*give one"):
-        fitting.decoder_for(Circle())
+        decoder_for(Circle())
 
 
 @pytest.mark.slow
@@ -211,10 +214,10 @@ def test_elsewhere_they_are_a_particle_filters_and_its_quality_is_told():
     result, (ess, on_wall) = walker(), taught()
     assert result.teacher == "a particle filter of 32"
     assert result.calibration.js is None
-    np.testing.assert_allclose(result.teacher_ess, ess.mean(), rtol=0, atol=monte_carlo(ess.std(), fitting.TAUGHT))
+    np.testing.assert_allclose(result.teacher_ess, ess.mean(), rtol=0, atol=monte_carlo(ess.std(), TEACHER_BELIEFS))
     # A share is found by 64 draws of each belief, which adds at most p(1 - p)/64 <= p/64 to its variance.
-    sigma = np.sqrt(on_wall.var() + on_wall.mean() / fitting.TAUGHT)
-    np.testing.assert_allclose(result.on_walls, on_wall.mean(), rtol=0, atol=monte_carlo(sigma, fitting.TAUGHT))
+    sigma = np.sqrt(on_wall.var() + on_wall.mean() / TEACHER_BELIEFS)
+    np.testing.assert_allclose(result.on_walls, on_wall.mean(), rtol=0, atol=monte_carlo(sigma, TEACHER_BELIEFS))
     assert "lie on a wall of the box" in str(result)
     assert result.on_walls > 0
 
@@ -246,7 +249,9 @@ def test_exact_beliefs_of_a_family_that_changes_are_those_of_all_trajectories(ke
 
 
 def test_a_teacher_may_be_named():
-    source, name = fitting._beliefs(nbf.One(*small_grid()), small_grid()[0], 3, 64, nbf.ExactFilter(), 0.0)
+    source, name = belief_source(
+        nbf.One(*small_grid()), small_grid()[0], horizon=3, particles=64, teacher=nbf.ExactFilter(), wall_band=0.0
+    )
     assert isinstance(source.filter, nbf.ExactFilter)
     assert name == "ExactFilter"
 
@@ -364,7 +369,7 @@ def rewritten(path, change):
         lambda note: "[]",
         lambda note: "null",
         lambda note: "[" * 100_000,
-        lambda note: "1" * (fitting.LONGEST_NOTE + 1),
+        lambda note: "1" * (LONGEST_METADATA + 1),
         lambda note: note.pop("calibration") and None,
         lambda note: note.update(calibration=3),
         lambda note: note.update(more=1),
@@ -402,7 +407,7 @@ def test_it_is_better_than_an_untrained_model():
     result = fitted()
     untrained = result.config.build(prng.stream(0, "fit", "parameters"))
     source = ExactPosteriors(nbf.One(*small_grid()), HORIZON)
-    before = calibrate(prng.stream(0, "fit", "calibration"), untrained, source, beliefs=fitting.BELIEFS)
+    before = calibrate(prng.stream(0, "fit", "calibration"), untrained, source, beliefs=CALIBRATION_BELIEFS)
     after = result.calibration
     assert after.js + 4 * after.js_error < before.js - 4 * before.js_error
     assert after.nll + 4 * after.nll_error < before.nll - 4 * before.nll_error
@@ -435,9 +440,9 @@ GRID, LINE = small_grid(), (Walk(Box((-2.0,), (2.0,))), jnp.asarray(0.1))
     [
         (GRID, {"horizon": -1}, "horizon.*-1"),
         (LINE, {"particles": 1}, "particles.*1"),
-        (LINE, {"spread": -0.5}, r"spread.*-0\.5"),
-        (LINE, {"spread": float("nan")}, "spread.*nan"),
-        (GRID, {"spread": 0.5}, "bounded Box.*lattice"),
+        (LINE, {"wall_band": -0.5}, r"wall_band.*-0\.5"),
+        (LINE, {"wall_band": float("nan")}, "wall_band.*nan"),
+        (GRID, {"wall_band": 0.5}, "bounded Box.*lattice"),
         (GRID, {"steps": 0}, "steps"),
         (GRID, {"embedding": 0}, "embedding.*0"),
         (GRID, {"decoder": MixtureConfig()}, "mixture.*lattice"),

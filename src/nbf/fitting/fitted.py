@@ -1,0 +1,144 @@
+"""A trained belief model with what is known of it, and its file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from nbf.contracts import BeliefModel
+from nbf.errors import InputError
+from nbf.evaluation.calibration import Calibration
+from nbf.files.checkpoint import load_model, save_model
+from nbf.filters.neural.filter import NeuralBayesianFilter
+from nbf.models.belief_model import MODELS, ModelConfig
+
+LONGEST_METADATA = 4_000_000
+"""Characters of JSON that are read from a model file: a hostile file must not exhaust memory."""
+
+
+@dataclass(frozen=True)
+class FittedModel:
+    """A trained belief model, what it was trained on, and its calibration. `print` shows a summary."""
+
+    model: BeliefModel
+    """The trained model."""
+    config: ModelConfig
+    """The config that built it."""
+    calibration: Calibration
+    """Measured on beliefs that were not trained on."""
+    teacher: str
+    """The filter that made the training beliefs."""
+    teacher_ess: float | None
+    """Mean effective sample size of the teacher, if it is a particle filter."""
+    on_walls: float
+    """Share of training samples that lie exactly on a wall of a bounded box, before any `wall_band`."""
+    steps: int
+    """Training steps: fewer than allowed if training stopped early."""
+    seconds: float
+    """Time spent on making beliefs and on training, compilation included."""
+    losses: Float[np.ndarray, " chunks"]
+    """Training loss in nats per sample, averaged over every 20 steps."""
+    held_out: Float[np.ndarray, " evaluations"]
+    """Loss on held-out beliefs, every 1000 steps, by which training stops early."""
+
+    def filter(self, num_particles: int = 32, *, max_attempts: int = 5) -> NeuralBayesianFilter:
+        """Make a filter with this model.
+
+        Args:
+            num_particles: Particles simulated per step.
+            max_attempts: How often a step is simulated at most while all weights are zero.
+
+        Returns:
+            The filter.
+        """
+        return NeuralBayesianFilter(self.model, num_particles, max_attempts=max_attempts)
+
+    def save(self, path: str | Path) -> None:
+        """Save the model and everything else here. `nbf.load_model` reads the model alone.
+
+        Args:
+            path: File to write, usually `.safetensors`.
+        """
+        known = {name: getattr(self, name) for name in _KNOWN}
+        save_model(path, self.model, self.config, fitted=json.dumps(known, default=_plain))
+
+    @classmethod
+    def load(cls, path: str | Path) -> FittedModel:
+        """Read what `save` wrote. Nothing in the file is ever executed.
+
+        Args:
+            path: File to read.
+
+        Returns:
+            The fitted model.
+        """
+        model, config, metadata = load_model(path, MODELS)
+        note = metadata.get("fitted")
+        if note is None:
+            raise InputError(f"{path} holds a model that nbf.fit did not save: read it with nbf.load_model.")
+        try:
+            if len(note) > LONGEST_METADATA:
+                raise ValueError(f"{len(note)} characters")
+            values = json.loads(note)
+            calibration = Calibration(**_typed(Calibration, values.pop("calibration")))
+            _check_shapes(calibration)
+            return cls(model=model, config=config, calibration=calibration, **_typed(cls, values))
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise InputError(
+                f"What is known of the model in {path} cannot be read ({error}); nbf.load_model reads the model alone."
+            ) from error
+
+    def __str__(self) -> str:
+        ess = "" if self.teacher_ess is None else f" (ESS {self.teacher_ess:.0f} on average)"
+        lines = [
+            f"{type(self.config.decoder).__name__} for {self.model.space.signature}: {self.steps} steps in "
+            f"{self.seconds:.0f} s on beliefs of {self.teacher}{ess}"
+        ]
+        if self.on_walls > 0:
+            lines.append(
+                f"{self.on_walls:.1%} of their samples lie on a wall of the box, where a density is unbounded: "
+                "see `wall_band` of nbf.fit"
+            )
+        return "\n".join([*lines, "", str(self.calibration)])
+
+
+_KNOWN = tuple(each.name for each in fields(FittedModel) if each.name not in ("model", "config"))
+
+
+def _plain(value: Any) -> Any:
+    """Values that JSON cannot represent by itself."""
+    return asdict(value) if isinstance(value, Calibration) else np.asarray(value).tolist()
+
+
+def _typed(kind: type, values: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a dataclass from plain values: text, numbers, and lists of numbers as arrays."""
+    wanted = {each.name: str(each.type) for each in fields(kind) if each.name not in ("model", "config", "calibration")}
+    if set(values) != set(wanted):
+        raise ValueError(f"expected {', '.join(wanted)}")
+    return {name: _one(name, annotation, values[name]) for name, annotation in wanted.items()}
+
+
+def _one(name: str, annotation: str, value: Any) -> Any:
+    if "ndarray" in annotation and isinstance(value, list):
+        return np.asarray(value, np.float32 if name in ("losses", "held_out") else np.float64)
+    if annotation == "str" and isinstance(value, str):
+        return value
+    if annotation == "int" and type(value) is int:
+        return value
+    if annotation.startswith("float") and type(value) in (int, float):
+        return float(value)
+    if annotation.endswith("None") and value is None:
+        return None
+    raise ValueError(f"{name} is {str(value)[:40]!r}")
+
+
+def _check_shapes(found: Calibration) -> None:
+    d, bins = found.pit.shape
+    sound = found.pit_band.shape == (d, bins) and found.pit_p.shape == (d,) and d * bins > 0
+    if not sound or not found.levels.shape == found.coverage.shape == found.coverage_band.shape == (found.levels.size,):
+        raise ValueError("arrays of a calibration do not fit together")
