@@ -1,4 +1,4 @@
-"""Files that are only ever replaced whole: killing a program at any moment leaves the old content or the new one."""
+"""Files that are replaced atomically: a program killed at any moment leaves the old content or the new one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from nbf.errors import InputError
 
 
 def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None:
-    """Replace a file whole: whatever happens, a reader finds the old content or the new one."""
+    """Replace a file: whatever happens, a reader finds the old content or the new one.
+
+    Args:
+        path: File to write; its folder is made if need be.
+        content: What to write; text is encoded as UTF-8.
+    """
     target = Path(path).resolve()
     temporary = _temporary(target)
     try:
@@ -28,7 +33,11 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None
 
 
 def check_writable(folder: str | os.PathLike[str]) -> None:
-    """Raise unless files can be written to a folder (made if need be). Call it before the work starts."""
+    """Raise `InputError` unless files can be written to a folder. Call it before long work starts.
+
+    Args:
+        folder: Folder, made if need be.
+    """
     probe = _temporary(Path(folder).resolve() / "records.csv")
     try:
         probe.parent.mkdir(parents=True, exist_ok=True)

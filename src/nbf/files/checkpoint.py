@@ -1,8 +1,8 @@
 """Checkpoints: one `.safetensors` file, leaves by tree path, never any code.
 
-The metadata hold the format version, the name of the config class, the config as JSON and the
-library's version. A loader names the classes it accepts; the model is rebuilt from its config as
-an abstract skeleton, and the file must match that skeleton leaf by leaf before memory is taken.
+The metadata hold the format version, the name of the config class, the config as JSON and the library's version. A
+loader names the classes it accepts. The model is rebuilt from its config as an abstract skeleton, and the file must
+match that skeleton leaf by leaf before memory is allocated.
 """
 
 from __future__ import annotations
@@ -29,20 +29,34 @@ from safetensors.numpy import save_file
 from nbf.errors import InputError
 
 FORMAT_VERSION = 1
+"""Version of the file format."""
 LARGEST_SIZE = 10_000
-"""No size, width or count in a config may exceed this: a hostile file must not cost memory."""
+"""Largest size, width or count in a config: a hostile file must not exhaust memory."""
 LARGEST_DEPTH = 100
-"""No depth may exceed this: each layer is traced by itself, and a hostile file must not cost minutes."""
+"""Largest depth in a config: each layer is traced separately, and a hostile file must not take minutes."""
 
 
 def named_leaves(tree: PyTree) -> dict[str, np.ndarray]:
-    """The array leaves of a tree by their path."""
+    """Collect the array leaves of a tree.
+
+    Args:
+        tree: Any tree.
+
+    Returns:
+        Arrays by their tree path.
+    """
     leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_array_like))
     return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
 
 
 def write_file(path: Path, leaves: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
-    """Write a file whole or not at all."""
+    """Write a file whole or not at all.
+
+    Args:
+        path: File to replace.
+        leaves: Arrays by name.
+        metadata: Strings by name.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
@@ -61,7 +75,11 @@ def write_file(path: Path, leaves: Mapping[str, np.ndarray], metadata: Mapping[s
 
 
 def remove_unfinished(path: Path) -> None:
-    """Remove what a killed writer of a file has left beside it. For a file that has one writer at a time."""
+    """Remove temporary files that killed writers of a file have left beside it.
+
+    Args:
+        path: A file that has one writer at a time.
+    """
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         left.unlink(missing_ok=True)
 
@@ -73,8 +91,17 @@ def read_file(
     *,
     wanted_by: str = "its own config",
 ) -> tuple[dict[str, str], dict[str, np.ndarray]]:
-    """The metadata of a file and, if a skeleton is given, its leaves, which must match the skeleton
-    and the further shapes, by name, of `more`. `wanted_by` says in an error what they do not fit."""
+    """Read a file, and check its arrays against a skeleton.
+
+    Args:
+        path: File to read.
+        skeleton: Tree whose leaves have the expected shapes; None reads the metadata alone.
+        more: Expected shapes of further arrays by name.
+        wanted_by: What the arrays must fit, for error messages.
+
+    Returns:
+        Metadata, and arrays by name (none without a skeleton).
+    """
     try:
         with safe_open(str(path), framework="numpy") as file:
             metadata = file.metadata() or {}
@@ -99,7 +126,17 @@ def read_file(
 
 
 def fill(skeleton: PyTree, leaves: Mapping[str, np.ndarray], path: Path, *, finite: bool = True) -> PyTree:
-    """The skeleton with the leaves of a file, which must be `finite` unless said otherwise."""
+    """Put the arrays of a file into a skeleton, and check their types.
+
+    Args:
+        skeleton: Tree whose leaves have the expected types.
+        leaves: Arrays by tree path.
+        path: The file, for error messages.
+        finite: Whether to refuse NaN and infinity.
+
+    Returns:
+        The tree with arrays as leaves.
+    """
 
     def leaf(where: Any, wanted: Any) -> Any:
         value = leaves[jax.tree_util.keystr(where)]
@@ -113,7 +150,14 @@ def fill(skeleton: PyTree, leaves: Mapping[str, np.ndarray], path: Path, *, fini
 
 
 def save_model(path: str | Path, model: PyTree, config: Any, **notes: str) -> None:
-    """Save a model with the config that builds it. `notes` are further strings to keep beside it."""
+    """Save a model with the config that builds it.
+
+    Args:
+        path: File to replace.
+        model: Model to save.
+        config: Config whose `build` makes such a model.
+        **notes: Further strings to keep as metadata.
+    """
     metadata = {
         "format_version": str(FORMAT_VERSION),
         "class": type(config).__name__,
@@ -125,7 +169,15 @@ def save_model(path: str | Path, model: PyTree, config: Any, **notes: str) -> No
 
 
 def load_model(path: str | Path, classes: Mapping[str, type]) -> tuple[PyTree, Any, dict[str, str]]:
-    """A saved model, its config and all metadata. Only configs of the given classes are accepted."""
+    """Load a model, its config and its metadata. Nothing in the file is ever executed.
+
+    Args:
+        path: File that `save_model` wrote.
+        classes: Config classes to accept, by name.
+
+    Returns:
+        The model, its config and all metadata.
+    """
     path = Path(path)
     metadata, _ = read_file(path)
     config = _config(path, metadata, classes)
@@ -151,7 +203,7 @@ def _config(path: Path, metadata: Mapping[str, str], classes: Mapping[str, type]
 
 
 def _plain(config: Any) -> dict[str, Any]:
-    """A config as plain values; a config within it also says its class."""
+    """A config as plain values; a config within it also names its class."""
     values = {field.name: getattr(config, field.name) for field in fields(config)}
     return {
         name: {"kind": type(value).__name__, **_plain(value)} if is_dataclass(value) else value
@@ -160,7 +212,7 @@ def _plain(config: Any) -> dict[str, Any]:
 
 
 def _built(kind: Any, values: Any) -> Any:
-    """The config of a class from plain values; the class's own annotations say what may stand in them."""
+    """The config of a class from plain values, checked against the class's annotations."""
     known = get_type_hints(kind)
     later = {each.name for each in fields(kind) if "added later" in each.metadata}  # unknown to files of before
     if not isinstance(values, dict) or not set(known) - later <= set(values) <= set(known):
@@ -173,7 +225,7 @@ def _built(kind: Any, values: Any) -> Any:
 
 
 def _typed(annotation: Any, value: Any) -> Any:
-    """A value of a config as its field's annotation has it; sizes are bounded."""
+    """A value of a config, checked against its field's annotation; sizes are bounded."""
     choices: tuple[Any, ...] = get_args(annotation) or (annotation,)
     kinds: dict[str, Any] = {getattr(kind, "__name__", ""): kind for kind in choices if is_dataclass(kind)}
     if kinds and type(value) is dict and value.get("kind") in kinds:

@@ -1,4 +1,4 @@
-"""What a model file tells of itself."""
+"""What a model file says about itself."""
 
 from __future__ import annotations
 
@@ -17,9 +17,16 @@ from nbf.models.belief_model import MODELS
 
 
 def described(path: Path) -> tuple[BeliefModel, dict[str, Any]]:
-    """A model, and what its file tells, ready for JSON; None stands for what it does not tell."""
+    """Read a model and describe its file.
+
+    Args:
+        path: Model file.
+
+    Returns:
+        The model, and its description ready for JSON, with None for what the file does not say.
+    """
     if read_file(path)[0].get("kind") == "nbf training run":
-        raise InputError(f"{path} is a training in progress; when it is finished, its model lies beside it.")
+        raise InputError(f"{path} is a training in progress; when it is finished, its model is saved beside it.")
     model, config, notes = load_model(path, MODELS)
     about = {
         "class": type(config).__name__,
@@ -37,7 +44,7 @@ def described(path: Path) -> tuple[BeliefModel, dict[str, Any]]:
 
 
 def _training(notes: Mapping[str, str]) -> dict[str, Any]:
-    """How the model was trained: notes that `nbf-paper train` leaves, and that other writers may leave out."""
+    """How the model was trained: metadata that `nbf-paper train` writes and other writers may leave out."""
     names = ("environment", "training", "seed", "seconds", "loss_curve")
     environment, training, seed, seconds, curve = (json.loads(notes[name]) if name in notes else None for name in names)
     return {

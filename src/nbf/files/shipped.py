@@ -1,4 +1,4 @@
-"""Loading and saving models, and the trained model that comes with the library."""
+"""Loading and saving models, and the trained model that is shipped with the library."""
 
 from __future__ import annotations
 
@@ -12,21 +12,41 @@ from nbf.files import checkpoint
 from nbf.models.belief_model import MODELS
 
 SHIPPED = ("8-2D-random",)
-"""Configurations that a trained model is shipped for."""
+"""Gridworld configurations for which a trained model is shipped."""
 
 
 def load_model(path: str | Path) -> BeliefModel:
-    """The model of a checkpoint. Nothing in the file is ever executed."""
+    """Load a model from a checkpoint. Nothing in the file is ever executed.
+
+    Args:
+        path: File that `save_model` or `FittedModel.save` wrote.
+
+    Returns:
+        The model.
+    """
     return checkpoint.load_model(path, MODELS)[0]
 
 
 def save_model(path: str | Path, model: BeliefModel, config: Any) -> None:
-    """Save a model with the config that built it."""
+    """Save a model with the config that built it.
+
+    Args:
+        path: File to write, usually `.safetensors`.
+        model: Model to save.
+        config: Config whose `build` makes such a model.
+    """
     checkpoint.save_model(path, model, config)
 
 
 def shipped_model(name: str = "8-2D-random") -> BeliefModel:
-    """The trained belief model that comes with the library for a Gridworld configuration."""
+    """Load the trained belief model that is shipped for a Gridworld configuration.
+
+    Args:
+        name: One of `SHIPPED`.
+
+    Returns:
+        The model.
+    """
     if name not in SHIPPED:
         raise InputError(f"No model is shipped for {name!r}; there is one for {', '.join(SHIPPED)}.")
     with resources.as_file(resources.files("nbf.files") / f"{name}.safetensors") as path:

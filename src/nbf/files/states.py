@@ -1,7 +1,7 @@
-"""A filter's state in a file: saved after any step, it goes on elsewhere bit for bit.
+"""A filter's state in a file: saved after any step, the filter continues elsewhere bit for bit.
 
-One `.safetensors` file, leaves by tree path, never any code. What the leaves mean is the filter's own business, so
-a loader is given a state to compare with, and the file must match it leaf by leaf before memory is taken.
+One `.safetensors` file, leaves by tree path, never any code. The file does not say what its leaves mean: the loader
+is given a state of the same filter, and the file must match it leaf by leaf before memory is allocated.
 """
 
 from __future__ import annotations
@@ -18,10 +18,16 @@ from nbf.errors import InputError
 from nbf.files.checkpoint import FORMAT_VERSION, fill, named_leaves, read_file, write_file
 
 KIND = "nbf filter state"
+"""Marks the file, in its metadata."""
 
 
 def save_state(path: str | Path, state: FilterState) -> None:
-    """Save a filter's state; a batch of states too. What was at the path is replaced whole or not at all."""
+    """Save a filter's state, or a batch of states. A file at the path is replaced whole or not at all.
+
+    Args:
+        path: File to write, usually `.safetensors`.
+        state: State of a filter.
+    """
     _skeleton(state, "state")
     metadata = {
         "kind": KIND,
@@ -32,10 +38,16 @@ def save_state(path: str | Path, state: FilterState) -> None:
 
 
 def load_state(path: str | Path, like: FilterState) -> FilterState:
-    """A saved state. `like` is any state of the same filter on the same kind of environment, for example
-    `filter.init(key, environment)`. Nothing in the file is ever executed.
+    """Load a filter's state. Nothing in the file is ever executed.
 
     Numbers need not be finite: a particle without weight has a log weight of -inf.
+
+    Args:
+        path: File that `save_state` wrote.
+        like: Any state of the same filter on the same kind of environment, for example `filter.init(key, environment)`.
+
+    Returns:
+        The state.
     """
     path, skeleton = Path(path), _skeleton(like, "like")
     metadata, leaves = read_file(path, skeleton, wanted_by="the state given as `like`")
