@@ -1,9 +1,9 @@
-"""Run the code of your-own-environment.md, and write into the page what it prints.
+"""Run the code of your-own-environment.md, and write its output into the page.
 
     make tutorial        (or: python docs/run_tutorial.py)
 
-All blocks of Python are executed in order, in a temporary folder, as one file would be. What a block prints replaces
-the block of text that follows it; the figure that the page shows goes to `figures`. Training takes a few minutes.
+All Python blocks are executed in order in a temporary folder, like one file. What a block prints replaces the text
+block that follows it; the figure goes to `figures`. Training takes a few minutes.
 """
 
 from __future__ import annotations
@@ -26,17 +26,24 @@ BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```$(?:\n+^```text\n(?P<output>.*
 
 @dataclass(frozen=True)
 class Block:
-    """A block of Python, and what the page says that it prints."""
+    """A Python block, and its output as the page shows it."""
 
     code: str
     line: int
-    """Of the page, at which the code begins."""
+    """The line of the page at which the code begins."""
     output: str | None
-    """None where no block of text follows it."""
+    """None if no text block follows."""
 
 
 def blocks(page: str) -> list[Block]:
-    """The blocks of Python of a page, in order."""
+    """Find the Python blocks of a page.
+
+    Args:
+        page: The text of the page.
+
+    Returns:
+        The blocks, in order.
+    """
     return [
         Block(found["code"], page.count("\n", 0, found.start("code")) + 1, found["output"])
         for found in BLOCK.finditer(page)
@@ -44,7 +51,15 @@ def blocks(page: str) -> list[Block]:
 
 
 def with_constants(page: str, **constants: int) -> str:
-    """The page with other numbers in lines such as `STEPS = 3000`."""
+    """Replace numbers in lines such as `STEPS = 3000`.
+
+    Args:
+        page: The text of the page.
+        constants: The new numbers by name.
+
+    Returns:
+        The new text.
+    """
     for name, value in constants.items():
         page, found = re.subn(rf"^{name} = \d+$", f"{name} = {value}", page, flags=re.MULTILINE)
         if found != 1:
@@ -53,11 +68,19 @@ def with_constants(page: str, **constants: int) -> str:
 
 
 def execute(page: str, folder: Path) -> tuple[dict[str, Any], list[str]]:
-    """The names that the blocks leave, executed in a folder, and what each of them prints."""
+    """Execute the Python blocks of a page.
+
+    Args:
+        page: The text of the page.
+        folder: The current folder during execution.
+
+    Returns:
+        The variables that the blocks leave, and what each block prints.
+    """
     names: dict[str, Any] = {"__name__": "corridor"}
     printed = []
     for block in blocks(page):
-        # Empty lines in front: a traceback then tells the line of the page.
+        # Empty lines in front, so that a traceback shows the line of the page.
         code = compile("\n" * (block.line - 1) + block.code, str(PAGE), "exec", dont_inherit=True)
         with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()) as output:
             exec(code, names)
@@ -66,7 +89,15 @@ def execute(page: str, folder: Path) -> tuple[dict[str, Any], list[str]]:
 
 
 def filled(page: str, printed: list[str]) -> str:
-    """The page with what its blocks print, one text for each."""
+    """Replace the outputs on a page.
+
+    Args:
+        page: The text of the page.
+        printed: What each block prints.
+
+    Returns:
+        The new text.
+    """
     remaining = iter(zip(blocks(page), printed, strict=True))
 
     def fill(found: re.Match[str]) -> str:
@@ -83,6 +114,7 @@ def filled(page: str, printed: list[str]) -> str:
 
 
 def main() -> None:
+    """Execute the page, and write its outputs and its figure."""
     os.environ.setdefault("MPLBACKEND", "Agg")
     page = PAGE.read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder:
