@@ -1,7 +1,8 @@
 """Every public function and class of the library says what it is, its arguments and what it returns.
 
 ruff checks the form of docstrings (pydocstyle, Google's convention); that an `Args:` section is there, and names every
-argument, is checked here. `python tests/test_docstrings.py PATH ...` lists what is missing.
+argument, is checked here; a contract may describe the arguments of all its methods once, in its class docstring, under
+`Arguments of the methods:`. `python tests/test_docstrings.py PATH ...` lists what is missing.
 """
 
 from __future__ import annotations
@@ -37,18 +38,27 @@ def missing(tree: ast.Module, inherited: set[str]) -> Iterator[str]:
     """What the public functions and classes of a module do not say."""
     for node in tree.body:
         if isinstance(node, Function) and is_public(node.name):
-            yield from missing_in(node, node.name)
+            yield from missing_in(node, node.name, set())
         elif isinstance(node, ast.ClassDef) and is_public(node.name):
-            if not ast.get_docstring(node):
+            text = ast.get_docstring(node) or ""
+            if not text:
                 yield f"{node.lineno}: class {node.name} has no docstring"
+            shared = described(text, "Arguments of the methods")
             for method in node.body:
                 if isinstance(method, Function) and is_public(method.name):
                     implements = bool(node.bases) and method.name in inherited
                     if ast.get_docstring(method) or not implements:
-                        yield from missing_in(method, f"{node.name}.{method.name}")
+                        yield from missing_in(method, f"{node.name}.{method.name}", shared)
 
 
-def missing_in(node: Function, name: str) -> Iterator[str]:
+def described(text: str, title: str) -> set[str]:
+    """The names that a section of a docstring describes."""
+    section = re.search(rf"^{title}:\n(.*?)(?=^\S|\Z)", text, flags=re.M | re.S)
+    return set(re.findall(r"^ +\*{0,2}(\w+):", section[1], flags=re.M)) if section else set()
+
+
+def missing_in(node: Function, name: str, shared: set[str]) -> Iterator[str]:
+    """What one function does not say; `shared` are arguments that its class describes for all methods."""
     text = ast.get_docstring(node)
     if not text:
         yield f"{node.lineno}: {name} has no docstring"
@@ -57,11 +67,11 @@ def missing_in(node: Function, name: str) -> Iterator[str]:
     given = node.args
     arguments = [*given.posonlyargs, *given.args, *given.kwonlyargs, *filter(None, (given.vararg, given.kwarg))]
     names = [argument.arg for argument in arguments if argument.arg not in ("self", "cls")]
-    section = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", text, flags=re.M | re.S)
-    said = set(re.findall(r"^ +\*{0,2}(\w+):", section[1], flags=re.M)) if section else set()
+    said = described(text, "Args")
     for argument in names:
-        if argument not in said and is_public(argument):
+        if argument not in said | shared and is_public(argument):
             yield f"{node.lineno}: {name} does not say what {argument} is"
+    names = names if said or not shared else []  # a contract's one line says what it gives
     returns = node.returns is not None and ast.unparse(node.returns) != "None"
     if names and returns and "overload" not in decorators and not re.search(r"^(Returns|Yields):", text, flags=re.M):
         yield f"{node.lineno}: {name} does not say what it returns"
@@ -79,7 +89,10 @@ def test_the_public_library_is_documented():
     [
         ('def f(a: int) -> int:\n    """Do.\n\n    Args:\n        a: One.\n\n    Returns:\n        Two.\n    """', []),
         ('def f(a: int) -> None:\n    """Do."""', ["1: f does not say what a is"]),
-        ('def f(a: int) -> int:\n    """Do.\n\n    Args:\n        a: One.\n    """', ["1: f does not say what it returns"]),
+        (
+            'def f(a: int) -> int:\n    """Do.\n\n    Args:\n        a: One.\n    """',
+            ["1: f does not say what it returns"],
+        ),
         ("def f() -> None: ...", ["1: f has no docstring"]),
         ("def _f(a): ...", []),
         ('class A(B):\n    """A."""\n    def sample(self, n: int): ...', []),

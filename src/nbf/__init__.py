@@ -25,16 +25,18 @@ if TYPE_CHECKING:
     from nbf.beliefs.gaussian import GaussianBelief as GaussianBelief
     from nbf.beliefs.model import ModelBelief as ModelBelief
     from nbf.beliefs.particles import ParticleBelief as ParticleBelief
+    from nbf.capabilities import Enumerable as Enumerable
+    from nbf.capabilities import KnownTransitions as KnownTransitions
+    from nbf.capabilities import LookAhead as LookAhead
+    from nbf.capabilities import Stencil as Stencil
     from nbf.contracts import Belief as Belief
     from nbf.contracts import BeliefModel as BeliefModel
     from nbf.contracts import BeliefSource as BeliefSource
-    from nbf.contracts import Enumerable as Enumerable
     from nbf.contracts import Environment as Environment
     from nbf.contracts import Family as Family
     from nbf.contracts import Filter as Filter
     from nbf.contracts import FilterInfo as FilterInfo
     from nbf.contracts import StateSpace as StateSpace
-    from nbf.contracts import Stencil as Stencil
     from nbf.environments.functional import One as One
     from nbf.environments.functional import environment as environment
     from nbf.environments.goofspiel import Goofspiel as Goofspiel
@@ -71,7 +73,14 @@ if TYPE_CHECKING:
     from nbf.filters.gaussian import ExtendedKalmanFilter as ExtendedKalmanFilter
     from nbf.filters.gaussian import KalmanFilter as KalmanFilter
     from nbf.filters.gaussian import UnscentedKalmanFilter as UnscentedKalmanFilter
+    from nbf.filters.neural import BranchProposal as BranchProposal
+    from nbf.filters.neural import CarryRule as CarryRule
+    from nbf.filters.neural import EvenProposal as EvenProposal
+    from nbf.filters.neural import IndependentProposal as IndependentProposal
+    from nbf.filters.neural import LookAheadProposal as LookAheadProposal
+    from nbf.filters.neural import MomentMatching as MomentMatching
     from nbf.filters.neural import NeuralBayesianFilter as NeuralBayesianFilter
+    from nbf.filters.neural import NoCorrection as NoCorrection
     from nbf.filters.particle import ParticleFilter as ParticleFilter
     from nbf.filters.point_mass import PointMassFilter as PointMassFilter
     from nbf.filters.prefixes import PrefixFilter as PrefixFilter

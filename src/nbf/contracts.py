@@ -3,8 +3,9 @@
 The words are the paper's (arXiv 2510.03614, section "Notation"). Every object is an `equinox.Module`,
 hence a pytree: a thousand environments, policies, filters or beliefs are one `jax.vmap`. Methods
 are written for one example; callers batch. A class here is abstract; whatever implements it is final.
+What an object may offer beyond its contract is a capability (`nbf.capabilities`).
 
-    environment --> belief samples --> belief model --> filter --> evaluation --> record --> report
+    environment --> belief samples --> belief model --> filter --> evaluation
 
 Shapes: `n` particles or samples, `m` embedding size, `d` numbers per state, `b` branches.
 """
@@ -14,18 +15,15 @@ from __future__ import annotations
 import functools
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from nbf import dispatch
-
-if TYPE_CHECKING:
-    from nbf.spaces import Lattice
+from nbf.capability import Capable
 
 State = PyTree
 """One hidden state x. A set of states has a leading axis on every leaf."""
@@ -37,11 +35,15 @@ Embedding = Float[Array, " m"]
 """θ, the vector that stands for a belief."""
 
 
-class StateSpace(eqx.Module):
+class StateSpace(Capable):
     """How a state becomes numbers for a network and back, and which states are legal.
 
     A space travels with its environment, so what is legal may change from step to step. So may its
     `context`.
+
+    Arguments of the methods:
+        state: One state.
+        numbers: The encoding of a state.
     """
 
     @property
@@ -62,7 +64,7 @@ class StateSpace(eqx.Module):
 
     @abstractmethod
     def encode(self, state: State) -> Float[Array, " d"]:
-        """The state as numbers of order one."""
+        """The state as `num_features` numbers of order one."""
 
     @abstractmethod
     def decode(self, numbers: Float[Array, " d"]) -> State:
@@ -73,11 +75,18 @@ class StateSpace(eqx.Module):
         """Whether the state is legal."""
 
 
-class Environment(eqx.Module):
+class Environment(Capable):
     """G = (X, Y, T, H, p0), one instance. Its arrays are leaves, so a family is a `vmap`.
 
     To bring your own, subclass and implement the members below. An emission that depends on the
     action taken keeps that action in the state.
+
+    Arguments of the methods:
+        key: Random key.
+        state: x, the state before a step.
+        next_state: x', the state after it.
+        policy: π.
+        observation: y.
     """
 
     space: eqx.AbstractVar[StateSpace]
@@ -98,71 +107,17 @@ class Environment(eqx.Module):
     def log_likelihood(self, observation: Observation, state: State, next_state: State) -> Float[Array, ""]:
         """log H(x, x')[y]; -inf where the observation is impossible."""
 
-    def forecast(self, observation: Observation, state: State, policy: Policy) -> Float[Array, ""] | None:
-        """A guess at log p(y | x), made without simulating: where a filter had better look. None, the default, is no
-        guess. However wrong, it does not change what a filter converges to; the nearer, the less it leaves to chance.
-        """
-        return None
-
     @abstractmethod
     def check_observation(self, observation: Observation) -> None:
         """Raise `InputError` unless a concrete observation lies in Y. Called outside jit only."""
 
 
-class Enumerable(Environment):
-    """A capability: finitely many states with finite branching, so the posterior can be exact."""
+class Family(Capable):
+    """A distribution over environments with their policies: what a belief model is trained for.
 
-    @abstractmethod
-    def states(self) -> State:
-        """Every state, illegal ones included, along a leading axis whose length is static."""
-
-    @abstractmethod
-    def index(self, state: State) -> Int[Array, ""]:
-        """The position of a state in `states()`."""
-
-    @abstractmethod
-    def initial_log_probs(self) -> Float[Array, " states"]:
-        """log p0 of every state."""
-
-    @abstractmethod
-    def successors(self, state: State, policy: Policy) -> tuple[State, Float[Array, " b"]]:
-        """Every branch out of a state and log T of each. A state may appear in several branches."""
-
-    def chances(self, state: State, policy: Policy) -> Float[Array, " b"] | None:
-        """log T of every branch out of a state, found without following one: what `transition` looks up before it
-        draws. None, the default, where that cannot be told. `follow` knows the branches by their places here."""
-        return None
-
-    def follow(self, state: State, policy: Policy, branch: Int[Array, ""]) -> State:
-        """Where one branch of `chances` leads. Unless it is said otherwise, they are those of `successors`."""
-        return jax.tree.map(lambda leaf: leaf[branch], self.successors(state, policy)[0])
-
-
-class Stencil(Enumerable):
-    """A further capability: states on a lattice that move by one of a few fixed offsets, seen by an
-    emission that depends on the offset alone. An exact update is then a few shifted products, an
-    order of magnitude faster than a scatter where many posteriors are computed at once."""
-
-    space: eqx.AbstractVar[Lattice]
-
-    @property
-    @abstractmethod
-    def offsets(self) -> tuple[tuple[int, ...], ...]:
-        """The offsets; static."""
-
-    @abstractmethod
-    def offset_log_probs(self, state: State, policy: Policy) -> Float[Array, " b"]:
-        """log probability of moving by each offset; -inf where the move would leave the legal states."""
-
-    def chances(self, state: State, policy: Policy) -> Float[Array, " b"]:
-        return self.offset_log_probs(state, policy)
-
-    def follow(self, state: State, policy: Policy, branch: Int[Array, ""]) -> State:
-        return state + jnp.asarray(self.offsets, jnp.int32)[branch]
-
-
-class Family(eqx.Module):
-    """A distribution over environments with their policies: what a belief model is trained for."""
+    Arguments of the methods:
+        key: Random key.
+    """
 
     @abstractmethod
     def sample(self, key: Key[Array, ""]) -> tuple[Environment, Policy]:
@@ -170,7 +125,15 @@ class Family(eqx.Module):
 
 
 class Belief(eqx.Module):
-    """A distribution over hidden states."""
+    """A distribution over hidden states.
+
+    Arguments of the methods:
+        key: Random key.
+        n: How many states.
+        state: One state.
+        states: A set of states.
+        function: Of one state; gives a pytree of arrays.
+    """
 
     @abstractmethod
     def sample(self, key: Key[Array, ""], n: int) -> State:
@@ -178,41 +141,55 @@ class Belief(eqx.Module):
 
     @abstractmethod
     def log_prob(self, state: State) -> Float[Array, ""]:
-        """log of the probability (or the density) of one state."""
+        """The log of the probability (or the density) of one state."""
 
     @abstractmethod
     def log_probs(self, states: State) -> Float[Array, " n"]:
-        """The same for each state of a set, in whatever way is fastest."""
+        """`log_prob` of each state of a set, in whatever way is fastest."""
 
     @abstractmethod
     def expectation(self, function: Callable[[State], Any]) -> Any:
-        """E[function(x)]."""
+        """E[function(x)], a pytree like the one that the function gives."""
 
 
 class BeliefSource(eqx.Module):
-    """Beliefs to train on, known through samples."""
+    """Beliefs to train on, known through samples.
+
+    Arguments of the methods:
+        key: Random key.
+        n: How many samples.
+    """
 
     @abstractmethod
     def sample(self, key: Key[Array, ""], n: int) -> tuple[State, StateSpace]:
-        """n samples of one random belief, and the space of the environment that it arose in."""
+        """n samples of one random belief, and the space of the environment in which it arose."""
 
 
-class BeliefModel(eqx.Module):
+class BeliefModel(Capable):
     """The embedding function E_φ and the generative model f_ψ (section "Model Definition").
 
     `space` is the one of the environment at that step: a decoder that can, keeps off illegal states.
+
+    Arguments of the methods:
+        key: Random key.
+        states: A set of n states.
+        log_weights: Of the states, unnormalised.
+        space: Of the environment at this step.
+        embedding: θ.
+        embeddings: θ of each belief of a batch.
+        n: How many states.
     """
 
     space: eqx.AbstractVar[StateSpace]
 
     @abstractmethod
     def embed(self, states: State, log_weights: Float[Array, " n"], space: StateSpace | None = None) -> Embedding:
-        """θ = E_φ(x_1:n, w_1:n). Invariant to order and size; entries of weight zero are padding.
-        `space` matters to a model with a context alone."""
+        """θ = E_φ(x_1:n, w_1:n). Invariant to order and size; entries of weight zero are padding. `space` matters to a
+        model with a context alone."""
 
     @abstractmethod
     def sample(self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace) -> State:
-        """n states from p_θ."""
+        """n independent states from p_θ."""
 
     @abstractmethod
     def log_prob(self, embedding: Embedding, states: State, space: StateSpace) -> Float[Array, " n"]:
@@ -222,24 +199,16 @@ class BeliefModel(eqx.Module):
     def objective(
         self, key: Key[Array, ""], embeddings: Float[Array, "b m"], states: State, space: StateSpace
     ) -> Float[Array, "b n"]:
-        """What training maximises for b beliefs of n states each: log p_θ, or an unbiased estimate
-        of a lower bound of it. The one method that takes a batch: training spends its time here,
-        and one product over all samples of all beliefs is faster than the same under `vmap`."""
+        """What training maximises for b beliefs of n states each: log p_θ, or an unbiased estimate of a lower bound of
+        it. The one method that takes a batch, since one product over all samples of all beliefs is faster than the
+        same under `vmap`."""
 
     def draw(
         self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace
     ) -> tuple[State, Float[Array, " n"]]:
-        """n states with log weights that stand for p_θ: the mean of any function over them is unbiased, and a model
-        that can makes it vary less than over n independent states, which these are otherwise."""
+        """n states with log weights that stand for p_θ: the weighted mean of any function is unbiased, with as little
+        variance as the model can reach. Unless a model does better, the states are independent."""
         return self.sample(key, embedding, n, space), jnp.zeros(n)
-
-    def features(self, states: State, space: StateSpace) -> Float[Array, "m n"] | None:
-        """φ of each state, as columns, where `embed` is the weighted mean of it; None where it is not."""
-        return None
-
-    def listed(self, embedding: Embedding, space: StateSpace) -> Float[Array, " states"] | None:
-        """log p_θ of all `space.points()`, for a model that computes them together anyway; None for others."""
-        return None
 
     @abstractmethod
     def prepared(self) -> BeliefModel:
@@ -268,6 +237,13 @@ class Filter(eqx.Module):
 
     From Python call `step(key, state, observation, environment, policy)`, which checks the observation
     and runs `update` compiled; inside a compiled function of your own call `update` itself.
+
+    Arguments of the methods:
+        key: Random key.
+        state: Of the filter.
+        observation: y; None is a missing one, and the step predicts.
+        environment: Of this step.
+        policy: π of this step.
     """
 
     @property

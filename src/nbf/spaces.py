@@ -19,11 +19,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from nbf.capabilities import ContinuousSpace, FiniteSpace
 from nbf.contracts import StateSpace
 from nbf.errors import InputError
 
 
-class Lattice(StateSpace):
+class Lattice(FiniteSpace):
     """Integer points of a grid, `0 <= x_i < shape_i`; a state is an `Int[d]` vector."""
 
     shape: tuple[int, ...] = eqx.field(static=True)
@@ -120,7 +121,7 @@ def _floats(numbers: Iterable[SupportsFloat]) -> tuple[float, ...]:
     return tuple(float(number) for number in numbers)
 
 
-class Box(StateSpace):
+class Box(ContinuousSpace):
     """Real vectors between `low` and `high`; a state is a `Float[d]` vector."""
 
     low: tuple[float, ...] = eqx.field(static=True, converter=_floats)

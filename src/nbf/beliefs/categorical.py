@@ -21,7 +21,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
-from nbf.contracts import Belief, Enumerable, Observation, Policy, State, Stencil
+from nbf.capabilities import Enumerable, Stencil
+from nbf.capability import capability
+from nbf.contracts import Belief, Observation, Policy, State
 
 
 class CategoricalBelief(Belief):
@@ -132,11 +134,12 @@ def _shifted(vector: Float[Array, " states"], shift: int) -> Float[Array, " stat
 def transition_kernel(environment: Enumerable, policy: Policy) -> TransitionKernel:
     """The kernel of an environment under a policy, in the fastest form that the environment allows."""
     states = environment.states()
-    if isinstance(environment, Stencil):
-        log_probs = jax.vmap(environment.offset_log_probs, (0, None))(states, policy)
-        leaving = jnp.where(jax.vmap(environment.space.contains)(states)[:, None], jnp.exp(log_probs), 0.0)
-        strides = environment.space.strides
-        shifts = tuple(int(np.dot(offset, strides)) for offset in environment.offsets)
+    stencil = capability(environment, Stencil)
+    if stencil is not None:
+        log_probs = jax.vmap(stencil.offset_log_probs, (0, None))(states, policy)
+        leaving = jnp.where(jax.vmap(stencil.space.contains)(states)[:, None], jnp.exp(log_probs), 0.0)
+        strides = stencil.space.strides
+        shifts = tuple(int(np.dot(offset, strides)) for offset in stencil.offsets)
         arrivals = jnp.stack([_shifted(column, shift) for column, shift in zip(leaving.T, shifts, strict=True)])
         return StencilKernel(arrivals, shifts)
     ends, log_probs = jax.vmap(environment.successors, (0, None))(states, policy)

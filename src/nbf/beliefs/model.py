@@ -1,4 +1,4 @@
-"""p_θ as a belief: what a model makes of an embedding, tilted or not, alone or beside particles that were kept."""
+"""p_θ as a belief: a decoded embedding, tilted or not, alone or beside carried particles."""
 
 from __future__ import annotations
 
@@ -12,35 +12,36 @@ from jaxtyping import Array, Float, Key
 from nbf import prng
 from nbf.beliefs.exponential_tilt import Tilt
 from nbf.beliefs.particles import ParticleBelief
+from nbf.capabilities import ContinuousSpace, FiniteSpace, ListedStates, MeanFeatures
+from nbf.capability import capability, require
 from nbf.contracts import Belief, BeliefModel, Embedding, State, StateSpace
 from nbf.errors import InputError
 from nbf.resampling import schemes as resampling
 from nbf.resampling.weights import normalize
-from nbf.spaces import Box, Lattice
 
 DRAWS = 256
-"""States of a model by which the total of a tilt is estimated where they cannot be listed."""
+"""Draws by which the total of a tilt is estimated where states cannot be listed."""
 LISTABLE = 4096
 """Up to this many cells, the total of a tilt on a lattice is the sum over all of them."""
 
 
 class ModelBelief(Belief):
-    """p_θ: what a belief model makes of an embedding, or its tilt, which is of the legal states alone."""
+    """p_θ, the density that a belief model decodes an embedding to, or its tilt, restricted to legal states."""
 
     model: BeliefModel
     embedding: Embedding
     space: StateSpace
     tilt: Tilt | None = None
     particles: ParticleBelief | None = None
-    """Those that stand for a share of the belief by themselves."""
-    kept: Float[Array, ""] | float = 0.0
+    """Carried particles, which stand for a share of the belief themselves; None: there are none."""
+    carried_share: Float[Array, ""] | float = 0.0
     """That share."""
 
     def sample(self, key: Key[Array, ""], n: int) -> State:
         if self.particles is None:
             return self._sample(key, n)
         model_key, kept_key, choice_key = jax.random.split(key, 3)
-        own = jax.random.uniform(choice_key, (n,)) < self.kept
+        own = jax.random.uniform(choice_key, (n,)) < self.carried_share
         pick = lambda kept, made: jnp.where(own.reshape(-1, *[1] * (made.ndim - 1)), kept, made)  # noqa: E731
         return jax.tree.map(pick, self.particles.sample(kept_key, n), self._sample(model_key, n))
 
@@ -61,53 +62,81 @@ class ModelBelief(Belief):
         found = self._tilted(self.model.log_prob(self.embedding, states, self.space), states)
         if self.particles is None:
             return found
-        return mixed(self.kept, found, self.particles.log_probs(states))
+        return mixed(self.carried_share, found, self.particles.log_probs(states))
 
     def expectation(self, function: Callable[[State], Any]) -> Any:
-        if not isinstance(self.space, Lattice):
+        finite = capability(self.space, FiniteSpace)
+        if finite is None:
             raise InputError(
                 f"The expectation over {self.space.signature} has no closed form: average over samples instead, or "
                 "use the filter's own estimate, NeuralBayesianFilter.estimate."
             )
-        points = jnp.asarray(self.space.points())
+        points = jnp.asarray(finite.points())
         probs = jax.nn.softmax(self.log_probs(points))
         return jax.tree.map(lambda values: jnp.tensordot(probs, values, 1), jax.vmap(function)(points))
 
     def _tilted(self, log_probs: Float[Array, " n"], states: State) -> Float[Array, " n"]:
         if self.tilt is None:
             return log_probs
-        features = self.model.features(states, self.space)
-        assert features is not None
-        tilted = self.tilt(log_probs, features)
-        if isinstance(self.space, Box):  # the mass beyond its walls is what clipping puts on them
+        model = require(self.model, MeanFeatures, "A tilted belief", "Report it without a tilt.")
+        tilted = self.tilt(log_probs, model.features(states, self.space))
+        # Density beyond the bounds is the mass that clipping puts on them.
+        if capability(self.space, ContinuousSpace) is not None:
             return tilted
         return jnp.where(jax.vmap(self.space.contains)(states), tilted, -jnp.inf)
 
 
 def mixed(share: Float[Array, ""] | float, first: Float[Array, " n"], second: Float[Array, " n"]) -> Float[Array, " n"]:
-    """log of (1 - share) of one probability and the share of another."""
+    """Mix two distributions.
+
+    Args:
+        share: Of the second one.
+        first: log probabilities of n states.
+        second: log probabilities of the same states.
+
+    Returns:
+        log of (1 - share)·first + share·second.
+    """
     return jnp.logaddexp(jnp.log1p(-share) + first, jnp.log(share) + second)
 
 
 def listed_or_drawn(
     model: BeliefModel, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace
 ) -> tuple[State, Float[Array, " k"]]:
-    """All states of a model that lists them, else n even draws, with normalised log weights; illegal states have
-    none."""
-    log_probs = model.listed(embedding, space)
-    if log_probs is None:
+    """Decode an embedding to a weighted set: all states of a model that lists them, else low-variance draws.
+
+    Args:
+        model: A belief model.
+        key: Random key.
+        embedding: θ.
+        n: How many draws.
+        space: Of the environment.
+
+    Returns:
+        States and normalised log weights; illegal states have -inf.
+    """
+    lister, finite = capability(model, ListedStates), capability(space, FiniteSpace)
+    if lister is None or finite is None:
         states, log_probs = model.draw(key, embedding, n, space)
     else:
-        assert isinstance(space, Lattice)
-        states = jnp.asarray(space.points())
+        states, log_probs = jnp.asarray(finite.points()), lister.all_log_probs(embedding, space)
     return states, normalize(jnp.where(jax.vmap(space.contains)(states), log_probs, -jnp.inf))[0]
 
 
-def whole(model: BeliefModel, embedding: Embedding, space: StateSpace) -> tuple[State, Float[Array, " k"]]:
-    """All states of a lattice, of others many even draws, and log weights whose total over the legal ones is theirs
-    under p_θ; illegal ones have none."""
-    if isinstance(space, Lattice) and space.size <= LISTABLE:
-        states = jnp.asarray(space.points())
+def support(model: BeliefModel, embedding: Embedding, space: StateSpace) -> tuple[State, Float[Array, " k"]]:
+    """Find a fixed weighted set that stands for p_θ: all states of a small finite space, else many draws.
+
+    Args:
+        model: A belief model.
+        embedding: θ.
+        space: Of the environment.
+
+    Returns:
+        States and log weights whose total over the legal states is their mass under p_θ; illegal states have -inf.
+    """
+    finite = capability(space, FiniteSpace)
+    if finite is not None and finite.size <= LISTABLE:
+        states = jnp.asarray(finite.points())
         log_probs = model.log_prob(embedding, states, space)
     else:
         states, log_weights = model.draw(prng.stream(0, "the total of a tilt"), embedding, DRAWS, space)

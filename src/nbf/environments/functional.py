@@ -25,17 +25,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
+from nbf.capabilities import LookAhead
+from nbf.capability import Capability
 from nbf.contracts import Environment, Family, Observation, Policy, State, StateSpace
 from nbf.errors import InputError
 
 
-class FunctionalEnvironment(Environment):
+class FunctionalEnvironment(LookAhead):
     """What `environment` builds. Two of the same functions share their compiled filters."""
 
     space: StateSpace
     parameters: PyTree
     functions: tuple[Callable, ...] = eqx.field(static=True)
-    """init, transition, observe, log_likelihood and, if there is one, forecast."""
+    """init, transition, observe, log_likelihood and, if there is one, look_ahead."""
     structure: Any = eqx.field(static=True)
     """The tree of an observation."""
     leaves: tuple[tuple[tuple[int, ...], str], ...] = eqx.field(static=True)
@@ -55,9 +57,11 @@ class FunctionalEnvironment(Environment):
     def log_likelihood(self, observation: Observation, state: State, next_state: State) -> Float[Array, ""]:
         return jnp.asarray(self.functions[3](observation, state, next_state, *self._more))
 
-    def forecast(self, observation: Observation, state: State, policy: Policy) -> Float[Array, ""] | None:
-        if len(self.functions) < 5:
-            return None
+    @property
+    def capabilities(self) -> frozenset[type[Capability]]:
+        return frozenset({LookAhead} if len(self.functions) > 4 else ())
+
+    def look_ahead(self, observation: Observation, state: State, policy: Policy) -> Float[Array, ""]:
         return jnp.asarray(self.functions[4](observation, state, policy, *self._more))
 
     def check_observation(self, observation: Observation) -> None:
@@ -79,7 +83,7 @@ def environment(
     observe: Callable,
     log_likelihood: Callable,
     space: StateSpace,
-    forecast: Callable | None = None,
+    look_ahead: Callable | None = None,
     parameters: PyTree = None,
     observation: Observation | None = None,
     symbols: int | None = None,
@@ -87,7 +91,7 @@ def environment(
     """An environment from `init(key)`, `transition(key, state, policy)`, `observe(key, state, next_state)` and
     `log_likelihood(observation, state, next_state)`; each takes `parameters` last, if there are any.
 
-    `forecast(observation, state, policy)` is optional: a guess at log p(y | x) that costs no simulation, by which a
+    `look_ahead(observation, state, policy)` is optional: a guess at log p(y | x) that costs no simulation, by which a
     neural filter chooses what it simulates (docs/beyond.md). `observation` is an example of one, to which those that a
     filter is given are compared; by default the shapes and types that `observe` gives. Where observations are integers,
     give `symbols`: they are 0..symbols - 1, and JAX would take any other for the nearest. Check the result with
@@ -113,7 +117,7 @@ def environment(
             ) from error
     leaves, structure = jax.tree.flatten(example)
     shapes = tuple((tuple(jnp.shape(leaf)), str(jnp.result_type(leaf))) for leaf in leaves)
-    functions = (init, transition, observe, log_likelihood, *(() if forecast is None else (forecast,)))
+    functions = (init, transition, observe, log_likelihood, *(() if look_ahead is None else (look_ahead,)))
     return FunctionalEnvironment(space, parameters, functions, structure, shapes, symbols)
 
 

@@ -30,7 +30,8 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from nbf import prng
-from nbf.contracts import Enumerable, Environment, Family, Observation
+from nbf.capabilities import Episodic, KnownTransitions, Prefixes
+from nbf.contracts import Environment, Observation
 from nbf.environments.goofspiel_game import DRAW, LOSS, NONE, OVER, WIN, BidPolicy, GoofspielGame, public_features
 from nbf.errors import InputError
 from nbf.spaces import Tokens
@@ -217,7 +218,7 @@ class LargeGoofspiel(_Step):
     space: Tokens
 
 
-class Goofspiel(_Step, Enumerable):
+class Goofspiel(_Step, KnownTransitions, Prefixes):
     """A game of at most `MOST_LISTED` cards: the states of all rounds are listed, the shorter ones first, those of
     one length in lexicographic order. So those after a round are the branches of those before it, in order, and the
     branches depend on the cards that are held and not on their order: the policy is asked once for each hand."""
@@ -247,9 +248,13 @@ class Goofspiel(_Step, Enumerable):
     ) -> tuple[Int[Array, "branches k"], Float[Array, " branches"]]:
         """One branch for each card."""
         cards = jnp.arange(self.game.cards, dtype=jnp.int32)
-        return jax.vmap(self._after, (None, 0))(state, cards), self.chances(state, policy)
+        return jax.vmap(self._after, (None, 0))(state, cards), self.transition_log_probs(state, policy)
 
-    def chances(self, state: Int[Array, " k"], policy: BidPolicy) -> Float[Array, " branches"]:
+    @property
+    def num_branches(self) -> int:
+        return self.game.cards
+
+    def transition_log_probs(self, state: Int[Array, " k"], policy: BidPolicy) -> Float[Array, " branches"]:
         stay = jnp.where(jnp.arange(self.game.cards) == 0, 0.0, -jnp.inf)
         return jnp.where(self.over, stay, self._log_probs(self.hand(state), policy))
 
@@ -323,7 +328,7 @@ def _listing(game: GoofspielGame) -> _Listing:
     return _Listing(np.concatenate(blocks), starts, radix, hands, tuple(branches))
 
 
-class GoofspielFamily(Family):
+class GoofspielFamily(Episodic):
     """Random games between two policies of a pool, the opponent's known to the filter.
 
     What the observer bids depends on what was seen before, so an episode cannot be scheduled ahead of its hidden
@@ -357,13 +362,6 @@ class GoofspielFamily(Family):
         game, policy = self._play(key)
         unknown = jnp.full_like(game.outcomes, NONE)
         return goofspiel(self.game, game.deck, jnp.int32(0), game.bids[:, 0], game.prizes, unknown), policy
-
-    def schedule(self, key: Key[Array, ""], steps: int) -> tuple[Any, Any]:
-        """There is none: refused here, or a source of beliefs would repeat the first round."""
-        raise InputError(
-            f"The {steps} steps of a Goofspiel game cannot be scheduled before it is played: use "
-            "GoofspielFamily.episode, or EpisodePosteriors as the source of beliefs."
-        )
 
     def episode(self, key: Key[Array, ""]) -> tuple[Any, Any, Int[Array, " rounds"], Int[Array, "rounds+1 k"]]:
         """A random game: the environment and the policy of each round, its observations, and the true hidden states

@@ -18,7 +18,8 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from nbf import prng
-from nbf.contracts import Family, Observation, Stencil
+from nbf.capabilities import Stencil
+from nbf.contracts import Family, Observation
 from nbf.environments.functional import One
 from nbf.errors import InputError
 from nbf.spaces import Lattice

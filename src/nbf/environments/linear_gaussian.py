@@ -17,7 +17,8 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Key
 from numpy.typing import ArrayLike
 
-from nbf.contracts import Environment, Observation
+from nbf.capabilities import GaussianDynamics
+from nbf.contracts import Observation
 from nbf.errors import InputError
 from nbf.spaces import Box
 
@@ -27,7 +28,7 @@ HORIZON, WIDTH = 20, 4.0
 LARGEST = float(np.finfo(np.float32).max)
 
 
-class LinearGaussian(Environment):
+class LinearGaussian(GaussianDynamics):
     """A linear-Gaussian system. A state is a `Float[d]` vector, an observation a `Float[k]` vector.
 
     `Q` and `P0` may be singular. `space` says how large states are; by default that is found from the system,

@@ -15,7 +15,8 @@ from jaxtyping import Array, Float, Int, Key
 from numpy.typing import ArrayLike
 
 from nbf import prng
-from nbf.contracts import Enumerable, Observation, Policy
+from nbf.capabilities import KnownTransitions
+from nbf.contracts import Observation, Policy
 from nbf.errors import InputError
 from nbf.spaces import Lattice
 
@@ -23,7 +24,7 @@ ROW_TOLERANCE = 1e-5
 """How far a row may be from summing to one: float32 rounds it by less, up to 10 000 entries."""
 
 
-class FiniteEnvironment(Enumerable):
+class FiniteEnvironment(KnownTransitions):
     """What `from_matrices` builds. A state is an `Int[1]` vector, an observation one integer.
 
     The policy of an environment with actions is one of three: an integer, the action taken; probabilities
@@ -73,9 +74,13 @@ class FiniteEnvironment(Enumerable):
         return jnp.log(self.start)
 
     def successors(self, state: Int[Array, " 1"], policy: Policy) -> tuple[Int[Array, "S 1"], Float[Array, " S"]]:
-        return self.states(), self.chances(state, policy)
+        return self.states(), self.transition_log_probs(state, policy)
 
-    def chances(self, state: Int[Array, " 1"], policy: Policy) -> Float[Array, " S"]:
+    @property
+    def num_branches(self) -> int:
+        return self.space.size
+
+    def transition_log_probs(self, state: Int[Array, " 1"], policy: Policy) -> Float[Array, " S"]:
         return jnp.log(self._row(state, policy))
 
     def _row(self, state: Int[Array, " 1"], policy: Policy) -> Float[Array, " S"]:

@@ -21,7 +21,8 @@ from jax.core import Tracer
 from jax.scipy.stats import norm
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from nbf.contracts import Environment, Family, Observation
+from nbf.capabilities import Drifting, GaussianDynamics, LookAhead, Scheduled
+from nbf.contracts import Observation
 from nbf.errors import InputError
 from nbf.spaces import Box
 
@@ -50,7 +51,7 @@ class ScanPolicy(eqx.Module):
                 raise InputError(f"A direction is one of 0..{len(DIRECTIONS) - 1}; got {direction}.")
 
 
-class Triangulation(Environment):
+class Triangulation(LookAhead, Drifting, GaussianDynamics):
     """The square at one step: `at` gives that of another."""
 
     space: Box
@@ -118,7 +119,7 @@ class Triangulation(Environment):
         density = norm.logpdf(observation, self.distance(next_state), self.range_noise)
         return jnp.where(self.scanning, density, 0.0)
 
-    def forecast(
+    def look_ahead(
         self, observation: Float[Array, ""], state: Float[Array, " 2"], policy: ScanPolicy
     ) -> Float[Array, ""]:
         """Exact: at a scan nothing moves, and at a move nothing is read."""
@@ -158,7 +159,7 @@ class Triangulation(Environment):
             )
 
 
-class TriangulationFamily(Family):
+class TriangulationFamily(Scheduled):
     """The paper's episodes: one direction, uniform among four, mixed with scanning in a uniform proportion."""
 
     half_width: float = eqx.field(static=True, default=5.0)

@@ -11,8 +11,8 @@ from jaxtyping import Array, Key
 from nbf.beliefs.model import ModelBelief
 from nbf.contracts import BeliefModel, Embedding, Environment, Filter, FilterInfo, FilterState, Observation, Policy
 from nbf.errors import InputError
+from nbf.filters.checks import check_space
 from nbf.filters.exact import ExactFilter
-from nbf.filters.neural.filter import check_space
 
 
 class ApproxState(eqx.Module):

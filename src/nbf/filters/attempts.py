@@ -16,15 +16,50 @@ from nbf import prng
 
 
 def some_weight(log_weights: Float[Array, " n"]) -> Bool[Array, ""]:
-    """Whether any entry has weight; NaN and +inf, which no likelihood should be, count as none."""
+    """Tell whether any entry has weight; NaN and +inf, which no likelihood should be, count as none.
+
+    Args:
+        log_weights: n of them.
+
+    Returns:
+        A boolean scalar.
+    """
     return jnp.any((log_weights > -jnp.inf) & (log_weights < jnp.inf))
 
 
 def diverged(states: PyTree) -> Bool[Array, " n"] | None:
-    """Which states of a set a simulator has left NaN or infinite; None if they are no numbers that can be."""
+    """Find the states of a set that a simulator has left NaN or infinite.
+
+    Args:
+        states: n states.
+
+    Returns:
+        A boolean for each; None if no leaf is a floating-point number.
+    """
     leaves = [leaf for leaf in jax.tree.leaves(states) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
     bad = [jnp.any(~jnp.isfinite(leaf).reshape(leaf.shape[0], -1), axis=1) for leaf in leaves]
     return jnp.any(jnp.stack(bad), axis=0) if bad else None
+
+
+def padded(states: PyTree, log_weights: Float[Array, " n"]) -> PyTree:
+    """Replace states without weight by the heaviest one, since zero times NaN would be NaN.
+
+    Args:
+        states: n states.
+        log_weights: Of the states.
+
+    Returns:
+        n states, all finite where the heaviest is.
+    """
+    if diverged(states) is None:
+        return states
+    heaviest = jnp.argmax(log_weights)
+
+    def leaf(values: Array) -> Array:
+        none = jnp.reshape(log_weights == -jnp.inf, (-1,) + (1,) * (values.ndim - 1))
+        return jnp.where(none, values[heaviest], values)
+
+    return jax.tree.map(leaf, states)
 
 
 def until_some_weight(
@@ -34,9 +69,16 @@ def until_some_weight(
 ) -> tuple[PyTree, Float[Array, " n"], Int[Array, ""]]:
     """Call `propose(key, attempt)`, attempt = 0, 1, ..., until some log weight is above -inf.
 
-    Gives the last proposal, its log weights and how many attempts it took, at most `max_attempts`.
     One loop that is left after its first round, instead of a first attempt in front of a loop: the
     simulator is compiled once.
+
+    Args:
+        key: Random key.
+        max_attempts: At most so many.
+        propose: Gives a proposal and its log weights.
+
+    Returns:
+        The last proposal, its log weights and how many attempts it took.
     """
 
     def attempt(number: Int[Array, ""]) -> tuple[Int[Array, ""], tuple[PyTree, Float[Array, " n"]]]:

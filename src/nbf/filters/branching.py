@@ -5,8 +5,8 @@ states (`nbf.resampling.optimal`); follow every branch of each; weigh them all b
 up what
 has led to the same state. Chance comes in where points are left out, and nowhere else.
 
-Where the environment tells the chances of branches beforehand, the same resampling chooses branches instead of points:
-none that cannot be is followed, and one of a point may be where another is not.
+Where the environment has `KnownTransitions`, the same resampling selects branches instead of points: no impossible
+branch is followed, and some branches of a point may be followed without the others.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from nbf.beliefs.particles import ParticleBelief
-from nbf.contracts import Enumerable, Environment, Filter, FilterInfo, Observation, Policy, State
+from nbf.capabilities import Enumerable, KnownTransitions
+from nbf.capability import capability, require
+from nbf.contracts import Environment, Filter, FilterInfo, Observation, Policy, State
 from nbf.errors import InputError
 from nbf.filters.particle import ParticleState
 from nbf.resampling.optimal import merge_duplicates, optimal_indices, select_branches
@@ -33,8 +35,8 @@ class BranchingFilter(Filter):
 
     num_calls: int = eqx.field(static=True)
     choose: bool = eqx.field(static=True, default=True)
-    """Whether branches are chosen by their chances, where `Enumerable.chances` tells them; else, as Fearnhead and
-    Clifford did, all branches of few points are followed."""
+    """Whether branches are selected by their probability, where the environment has `KnownTransitions`. Otherwise all
+    branches of few points are followed, as Fearnhead and Clifford did."""
 
     def __check_init__(self) -> None:
         if self.num_calls < 1:
@@ -76,12 +78,13 @@ class BranchingFilter(Filter):
         self, key: Key[Array, ""], state: ParticleState, policy: Policy, environment: Enumerable
     ) -> tuple[State, State, Float[Array, " calls"]]:
         """Points, where one branch of each leads, and the log weight of that."""
-        one = jax.tree.map(lambda leaf: leaf[0], state.states)
-        if self.choose and jax.eval_shape(environment.chances, one, policy) is not None:
-            chances = jnp.asarray(jax.vmap(environment.chances, (0, None))(state.states, policy))
-            chosen, branch, weights, _ = select_branches(key, state.log_weights, chances, self.num_calls)
+        known = capability(environment, KnownTransitions) if self.choose else None
+        if known is not None:
+            log_probs = jax.vmap(known.transition_log_probs, (0, None))(state.states, policy)
+            chosen, branch, weights, _ = select_branches(key, state.log_weights, log_probs, self.num_calls)
             parents = jax.tree.map(lambda leaf: leaf[chosen], state.states)
-            return parents, jax.vmap(environment.follow, (0, None, 0))(parents, policy, branch), weights
+            return parents, jax.vmap(known.follow, (0, None, 0))(parents, policy, branch), weights
+        one = jax.tree.map(lambda leaf: leaf[0], state.states)
         branches = jax.eval_shape(environment.successors, one, policy)[1].shape[0]
         if branches > self.num_calls:
             raise InputError(
@@ -102,9 +105,4 @@ class BranchingFilter(Filter):
 
 
 def _enumerable(environment: Environment) -> Enumerable:
-    if not isinstance(environment, Enumerable):
-        raise InputError(
-            f"The branching filter needs an Enumerable environment; {type(environment).__name__} does not list its "
-            "states. Implement states, index, initial_log_probs and successors, or use a particle filter."
-        )
-    return environment
+    return require(environment, Enumerable, "The branching filter", "Claim it, or use a particle filter.")

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
 from nbf.beliefs.categorical import CategoricalBelief, TransitionKernel, bayes, transition_kernel
-from nbf.contracts import Enumerable, Environment, Filter, FilterInfo, Observation, Policy
-from nbf.errors import InputError
+from nbf.capabilities import Enumerable
+from nbf.capability import require
+from nbf.contracts import Environment, Filter, FilterInfo, Observation, Policy
 
 
 class ExactFilter(Filter):
@@ -62,9 +63,4 @@ def _prediction(
 
 
 def _enumerable(environment: Environment) -> Enumerable:
-    if not isinstance(environment, Enumerable):
-        raise InputError(
-            f"The exact filter needs an Enumerable environment; {type(environment).__name__} does not list its "
-            "states. Implement states, index, initial_log_probs and successors, or use a particle filter."
-        )
-    return environment
+    return require(environment, Enumerable, "The exact filter", "Claim it, or use a particle filter.")

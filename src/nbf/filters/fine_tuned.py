@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 from nbf.beliefs.model import ModelBelief
 from nbf.contracts import BeliefModel, Environment, Filter, FilterInfo, Observation, Policy, State
 from nbf.errors import InputError
-from nbf.filters.neural.filter import check_space
+from nbf.filters.checks import check_space
 from nbf.filters.recurrent import RecurrentState, reader, remembered, sound
 
 

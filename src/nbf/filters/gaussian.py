@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -24,6 +24,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
 from nbf.beliefs.gaussian import GaussianBelief
+from nbf.capabilities import GaussianDynamics
+from nbf.capability import require
 from nbf.contracts import Environment, Filter, FilterInfo, Observation, Policy
 from nbf.errors import InputError
 from nbf.spaces import Box
@@ -32,33 +34,6 @@ MomentFunction = Callable[[Float[Array, " d"]], tuple[Float[Array, " e"], Float[
 """The mean, and a root of the covariance, of something given a vector."""
 Linearization = Callable[[MomentFunction, int], tuple[Float[Array, "e d"], Float[Array, " e"], Float[Array, "e k"]]]
 """(function, d) -> F, c and a root: the noisy affine map F z + c that stands for the function where z ~ N(0, I)."""
-
-
-@runtime_checkable
-class GaussianDynamics(Protocol):
-    """A capability: an environment on real vectors with Gaussian noise, or noise that is taken for it. Means are
-    differentiable. A root of a covariance is any F with F Fᵀ equal to it."""
-
-    @property
-    def linear(self) -> bool:
-        """Whether the means are affine in the state and the roots do not depend on it."""
-        ...
-
-    def initial_moments(self) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
-        """Mean and root of p0."""
-        ...
-
-    def moments(self, state: Float[Array, " d"], policy: Policy, /) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
-        """Mean and root of x' given x."""
-        ...
-
-    def observation_moments(self, next_state: Float[Array, " d"], /) -> tuple[Float[Array, " k"], Float[Array, "k k"]]:
-        """Mean and root of the reading given x', on which alone it depends."""
-        ...
-
-    def reading(self, observation: Observation, /) -> Float[Array, " k"]:
-        """The observation as the vector that `observation_moments` speaks of; NaN where this step reads nothing."""
-        ...
 
 
 class Moments(eqx.Module):
@@ -315,16 +290,9 @@ def _box(environment: Environment) -> Box:
     return environment.space
 
 
-def _dynamics(environment: Environment) -> Any:
-    """The environment, as one that is known to be `GaussianDynamics`."""
+def _dynamics(environment: Environment) -> GaussianDynamics:
     _box(environment)
-    if not isinstance(environment, GaussianDynamics):
-        raise InputError(
-            "A Gaussian filter needs the moments of a step and of a reading: the methods initial_moments, moments, "
-            "observation_moments and reading, and `linear` (nbf.filters.gaussian.GaussianDynamics); "
-            f"{type(environment).__name__} lacks some. Use a particle filter."
-        )
-    return environment
+    return require(environment, GaussianDynamics, "A Gaussian filter", "Use a particle filter.")
 
 
 def _linear(environment: Environment) -> Environment:

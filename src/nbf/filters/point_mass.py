@@ -15,7 +15,6 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
-from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -26,22 +25,14 @@ from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Key
 
 from nbf.beliefs.histogram import HistogramBelief
+from nbf.capabilities import Drifting
+from nbf.capability import require
 from nbf.contracts import Environment, Filter, FilterInfo, Observation, Policy
 from nbf.errors import InputError
 from nbf.spaces import Box
 
 FAR = 12.0
 """Standard deviations beyond which a Gaussian is zero in float32."""
-
-
-@runtime_checkable
-class Drifting(Protocol):
-    """A capability: an environment whose state is a position in a bounded plane, uniform at first, that moves by
-    x' = clip(x + mean + σ·ε), with an emission that depends on x' alone."""
-
-    def drift(self, policy: Policy, /) -> tuple[Float[Array, " 2"], Float[Array, ""]]:
-        """mean and σ; both may be 0."""
-        ...
 
 
 class PointMassFilter(Filter):
@@ -96,9 +87,9 @@ class PointMassFilter(Filter):
         self, state: Float[Array, "places places"], environment: Environment, policy: Policy
     ) -> Float[Array, "places places"]:
         """The masses after the motion, before any observation."""
-        space = _plane(environment)
+        moving, space = _plane(environment)
         assert isinstance(environment, Drifting)
-        mean, deviation = environment.drift(policy)
+        mean, deviation = moving.drift(policy)
         rows, columns = (
             motion(self.resolution, mean[axis] / side, deviation / side)
             for axis, side in enumerate(2.0 * space.scale / self.resolution)
@@ -107,13 +98,13 @@ class PointMassFilter(Filter):
         return moved / jnp.sum(moved)
 
     def belief(self, state: Float[Array, "places places"], environment: Environment) -> HistogramBelief:
-        return HistogramBelief(state, _plane(environment))
+        return HistogramBelief(state, _plane(environment)[1])
 
     def _likelihood(
         self, predicted: Float[Array, "places places"], observation: Observation, environment: Environment
     ) -> tuple[Float[Array, "places places"], Float[Array, ""]]:
         """Of every place, divided by the largest of those that have mass; and the log of that one."""
-        space = _plane(environment)
+        _, space = _plane(environment)
         nodes, weights = np.polynomial.legendre.leggauss(self.points)
         inside = (np.arange(self.resolution)[:, None] + (nodes + 1.0) / 2.0) / self.resolution
         share = np.concatenate([np.zeros((1, self.points)), inside, np.ones((1, self.points))])
@@ -175,12 +166,12 @@ def motion(resolution: int, mean: Float[Array, ""], deviation: Float[Array, ""])
     return jnp.maximum(matrix, 0.0)
 
 
-def _plane(environment: Environment) -> Box:
+def _plane(environment: Environment) -> tuple[Drifting, Box]:
+    moving = require(environment, Drifting, "The point-mass filter", "Use a particle filter.")
     space = environment.space
-    if not isinstance(environment, Drifting) or not isinstance(space, Box) or space.dimension != 2 or not space.bounded:
+    if not isinstance(space, Box) or space.dimension != 2 or not space.bounded:
         raise InputError(
-            "The point-mass filter needs positions in a bounded Box of 2 dimensions and a method "
-            f"drift(policy) -> (mean, deviation); {type(environment).__name__} with {space.signature} is none. "
-            "Use a particle filter."
+            f"The point-mass filter needs positions in a bounded Box of 2 dimensions; {type(environment).__name__} has "
+            f"{space.signature}. Use a particle filter."
         )
-    return space
+    return moving, space

@@ -7,47 +7,14 @@ policy says is asked once for each distinct choice that it may face, not once fo
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
-
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
 from nbf.beliefs.categorical import CategoricalBelief
-from nbf.contracts import (
-    Enumerable,
-    Environment,
-    Filter,
-    FilterInfo,
-    Observation,
-    Policy,
-)
-from nbf.errors import InputError
-
-
-@runtime_checkable
-class Prefixes(Protocol):
-    """A capability of an `Enumerable` environment whose states are sequences, listed by length and then
-    lexicographically, all of one length at any time."""
-
-    @property
-    def branches(self) -> tuple[Int[np.ndarray, "_ _"], ...]:
-        """For each length but the last, and each state of it, the (flat) entries of `choice_log_probs` for the
-        states that it may become; static."""
-        ...
-
-    @property
-    def over(self) -> Bool[Array, ""]:
-        """Whether this step adds nothing any more."""
-        ...
-
-    def choice_log_probs(self, policy: Policy, /) -> Float[Array, "choices k"]:
-        """log probability of each symbol in each distinct choice of this step."""
-        ...
-
-    def choice_log_likelihoods(self, observation: Observation, /) -> Float[Array, " k"]:
-        """log likelihood of an observation of this step after each symbol."""
-        ...
+from nbf.capabilities import Prefixes
+from nbf.capability import require
+from nbf.contracts import Environment, Filter, FilterInfo, Observation, Policy
 
 
 class PrefixFilter(Filter):
@@ -65,9 +32,8 @@ class PrefixFilter(Filter):
         policy: Policy,
     ) -> tuple[Float[Array, " states"], FilterInfo]:
         environment = listed(environment)
-        assert isinstance(environment, Prefixes)
-        chances, branches = jnp.exp(environment.choice_log_probs(policy)), environment.branches
-        predicted = jnp.where(environment.over, state, _grown(state, chances, branches))
+        probs, branches = jnp.exp(environment.choice_log_probs(policy)), environment.branches
+        predicted = jnp.where(environment.over, state, _grown(state, probs, branches))
         total = jnp.sum(predicted)
         some = (total > 0) & (total < jnp.inf)
         kept = jnp.where(some, predicted / jnp.where(some, total, 1.0), state)
@@ -114,10 +80,13 @@ def _last_symbols(branches: tuple[Int[np.ndarray, "_ _"], ...], symbols: int) ->
     return np.concatenate([first, *(entries.ravel() % symbols for entries in branches)])
 
 
-def listed(environment: Environment) -> Enumerable:
-    if not isinstance(environment, Enumerable) or not isinstance(environment, Prefixes):
-        raise InputError(
-            f"The prefix filter needs sequences that grow, with branches and choice_log_probs; "
-            f"{type(environment).__name__} has none. Use ExactFilter, or a particle filter."
-        )
-    return environment
+def listed(environment: Environment) -> Prefixes:
+    """See an environment as one of growing sequences, or raise.
+
+    Args:
+        environment: Of this step.
+
+    Returns:
+        The same environment.
+    """
+    return require(environment, Prefixes, "The prefix filter", "Use ExactFilter, or a particle filter.")

@@ -2,53 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key, PyTree
+from jaxtyping import Array, Float, Key, PyTree
 
 from nbf.beliefs.model import ModelBelief
-from nbf.contracts import BeliefModel, Embedding, Environment, Filter, FilterInfo, Observation, Policy, StateSpace
-from nbf.errors import InputError
-from nbf.filters.neural.filter import check_space
+from nbf.capabilities import Reader, RecurrentModel
+from nbf.capability import require
+from nbf.contracts import BeliefModel, Embedding, Environment, Filter, FilterInfo, Observation, Policy
+from nbf.filters.checks import check_space
 
 Memory = Float[Array, "layers 2 width"]
 
 
-@runtime_checkable
-class Reader(Protocol):
-    """What stands in the encoder's place in a recurrent model."""
-
-    def start(self) -> Memory:
-        """Nothing read."""
-        ...
-
-    def read(self, memory: Memory, observation: Observation, space: StateSpace, /) -> Memory:
-        """The memory after one more step; as it was, if the observation is None."""
-        ...
-
-    def embedding(self, memory: Memory, /) -> Embedding:
-        """What the memory stands for."""
-        ...
-
-    def embeddings(
-        self, observations: Observation, spaces: StateSpace, seen: Bool[Array, " steps"] | None, /
-    ) -> Float[Array, "depths m"]:
-        """The embeddings before the first and after each step of a history."""
-        ...
-
-
 def reader(model: BeliefModel) -> Reader:
-    """What reads observations in a recurrent model."""
-    encoder = getattr(model, "encoder", None)
-    if not isinstance(encoder, Reader):
-        raise InputError(
-            "This filter needs a recurrent model, ModelConfig(space, decoder, RecurrentConfig(...)); the encoder of "
-            f"the one given is {type(encoder).__name__}, which reads no observations. Use it with NeuralBayesianFilter."
-        )
-    return encoder
+    """Find what reads observations in a recurrent model.
+
+    Args:
+        model: A recurrent model.
+
+    Returns:
+        Its reader.
+    """
+    instead = "Build one with ModelConfig(space, decoder, RecurrentConfig(...)), or use NeuralBayesianFilter."
+    return require(model, RecurrentModel, "This filter", instead).reader
 
 
 class RecurrentState(eqx.Module):

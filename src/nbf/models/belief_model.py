@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from nbf.capabilities import ListedStates, MeanFeatures, Reader, RecurrentModel
+from nbf.capability import Capability
 from nbf.contracts import BeliefModel, Embedding, State, StateSpace
 from nbf.errors import InputError
 from nbf.models.attention import AttentionConfig
@@ -25,7 +27,7 @@ from nbf.models.flow_matching import FlowMatchingConfig
 from nbf.models.kernel import BoxKernelConfig, LatticeKernelConfig
 from nbf.models.mixture import MixtureConfig
 from nbf.models.recurrent import RecurrentConfig
-from nbf.models.set_encoder import DeepSetsConfig, MeanConfig, MeanEncoder, TableEncoder
+from nbf.models.set_encoder import DeepSetsConfig, MeanConfig, MeanEncoder
 from nbf.spaces import Box, Lattice, Tokens
 
 
@@ -57,7 +59,7 @@ class Encoder(Protocol):
     def prepared(self, space: StateSpace) -> Encoder: ...
 
 
-class BeliefEmbeddingModel(BeliefModel):
+class BeliefEmbeddingModel(BeliefModel, MeanFeatures, ListedStates, RecurrentModel):
     """E_φ and f_ψ, each exchangeable."""
 
     space: StateSpace
@@ -81,15 +83,29 @@ class BeliefEmbeddingModel(BeliefModel):
             return self.decoder.draw(key, self._condition(embedding, space), n, space)
         return super().draw(key, embedding, n, space)
 
-    def features(self, states: State, space: StateSpace) -> Float[Array, "m n"] | None:
-        self._check_context(space)
-        return self.encoder.features(states, space) if isinstance(self.encoder, MeanEncoder | TableEncoder) else None
+    @property
+    def capabilities(self) -> frozenset[type[Capability]]:
+        """What the encoder and the decoder can do, the model can."""
+        offers = {
+            MeanFeatures: isinstance(self.encoder, MeanFeatures),
+            RecurrentModel: isinstance(self.encoder, Reader),
+            ListedStates: isinstance(self.decoder, ListedStates),
+        }
+        return frozenset(kind for kind, offered in offers.items() if offered)
 
-    def listed(self, embedding: Embedding, space: StateSpace) -> Float[Array, " states"] | None:
-        if not isinstance(self.decoder, Enumerated):
-            return None
-        assert isinstance(space, Lattice)
-        return self.decoder.log_probs(self._condition(embedding, space), space)
+    @property
+    def reader(self) -> Reader:
+        assert isinstance(self.encoder, Reader)
+        return self.encoder
+
+    def features(self, states: State, space: StateSpace) -> Float[Array, "m n"]:
+        self._check_context(space)
+        assert isinstance(self.encoder, MeanFeatures)
+        return self.encoder.features(states, space)
+
+    def all_log_probs(self, embedding: Embedding, space: StateSpace) -> Float[Array, " states"]:
+        assert isinstance(self.decoder, ListedStates)
+        return self.decoder.all_log_probs(self._condition(embedding, space), space)
 
     def log_prob(self, embedding: Embedding, states: State, space: StateSpace) -> Float[Array, " n"]:
         return self.decoder.log_prob(self._condition(embedding, space), states, space)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
+from nbf.capabilities import ListedStates
 from nbf.contracts import Embedding, StateSpace
 from nbf.errors import InputError
 from nbf.models.networks import Perceptron
 from nbf.spaces import Lattice
 
 
-class Enumerated(eqx.Module):
+class Enumerated(ListedStates):
     """p_θ(x) = softmax(network(θ))[x] over the legal cells."""
 
     network: Perceptron
@@ -24,19 +24,19 @@ class Enumerated(eqx.Module):
     def __init__(self, key: Key[Array, ""], cells: int, embedding: int, *, width: int, depth: int):
         self.network = Perceptron(key, embedding, cells, width=width, depth=depth, zero_output=True)
 
-    def log_probs(self, embedding: Embedding, space: Lattice) -> Float[Array, " cells"]:
-        """log probability of every cell."""
+    def all_log_probs(self, embedding: Embedding, space: StateSpace) -> Float[Array, " cells"]:
+        assert isinstance(space, Lattice)
         logits = self.network(embedding)
         return jax.nn.log_softmax(logits if space.legal is None else jnp.where(space.legal, logits, -jnp.inf))
 
     def sample(self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace) -> Int[Array, "n d"]:
         assert isinstance(space, Lattice)
-        chosen = prng.categoricals(key, jnp.exp(self.log_probs(embedding, space)), n)
+        chosen = prng.categoricals(key, jnp.exp(self.all_log_probs(embedding, space)), n)
         return jnp.asarray(space.points())[chosen]
 
     def log_prob(self, embedding: Embedding, states: Int[Array, "n d"], space: StateSpace) -> Float[Array, " n"]:
         assert isinstance(space, Lattice)
-        return self.log_probs(embedding, space)[jax.vmap(space.index)(states)]
+        return self.all_log_probs(embedding, space)[jax.vmap(space.index)(states)]
 
     def objective(
         self, key: Key[Array, ""], embeddings: Float[Array, "b m"], states: Int[Array, "b n d"], space: StateSpace

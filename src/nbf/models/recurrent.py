@@ -1,4 +1,4 @@
-"""The paper's rival to an embedded set: a plain LSTM from the observations so far to an embedding (appendix,
+"""The paper's baseline without a simulator: a plain LSTM from the observations so far to an embedding (appendix,
 "Recurrent Model").
 
     i, f, g, o = W y + U h + b          c' = σ(f) c + σ(i) tanh(g)          h' = σ(o) tanh(c')
@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
+from nbf.capabilities import Reader
 from nbf.contracts import Embedding, Observation, State, StateSpace
 from nbf.errors import InputError
 from nbf.models.networks import Perceptron
@@ -51,7 +52,7 @@ class LSTM(eqx.Module):
         return jnp.stack([jax.nn.sigmoid(tell) * jnp.tanh(cell), cell])
 
 
-class RecurrentEncoder(eqx.Module):
+class RecurrentEncoder(Reader):
     """Embeds a history of observations, where other encoders embed a set of states.
 
     One step reads a symbol, one-hot, and the context of the step's space, if the model has one: in Goofspiel the

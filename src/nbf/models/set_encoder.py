@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from nbf.capabilities import MeanFeatures
 from nbf.contracts import Embedding, State, StateSpace
 from nbf.models.networks import Perceptron
 from nbf.spaces import Box, Lattice
@@ -51,7 +52,7 @@ def one_hot_cells(states: Int[Array, "n d"], space: StateSpace) -> Bool[Array, "
     return jax.vmap(space.index)(states)[:, None] == jnp.arange(space.size)
 
 
-class MeanEncoder(eqx.Module):
+class MeanEncoder(MeanFeatures):
     """The mean over the set of an MLP of each state."""
 
     network: Perceptron
@@ -63,7 +64,6 @@ class MeanEncoder(eqx.Module):
         return self.features(states, space) @ mean_weights(log_weights)
 
     def features(self, states: State, space: StateSpace) -> Float[Array, "m n"]:
-        """φ of each state, as columns."""
         return self.network(inputs(states, space, self.network.weights[0].shape[1]))
 
     def prepared(self, space: StateSpace) -> MeanEncoder | TableEncoder:
@@ -88,7 +88,7 @@ class MeanConfig:
         return MeanEncoder(key, inputs, embedding, width=self.width, depth=self.depth)
 
 
-class TableEncoder(eqx.Module):
+class TableEncoder(MeanFeatures):
     """A `MeanEncoder` whose φ has been tabulated over a lattice."""
 
     table: Float[Array, "m cells"]
@@ -97,7 +97,6 @@ class TableEncoder(eqx.Module):
         return self.table @ (mean_weights(log_weights) @ one_hot_cells(states, space).astype(self.table.dtype))
 
     def features(self, states: Int[Array, "n d"], space: StateSpace) -> Float[Array, "m n"]:
-        """φ of each state, as columns."""
         assert isinstance(space, Lattice)
         return self.table[:, jax.vmap(space.index)(states)]
 

@@ -7,12 +7,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
+from nbf.capabilities import ListedStates, MeanFeatures
 from nbf.contracts import BeliefModel, Embedding, State, StateSpace
 from nbf.models.set_encoder import mean_weights
 from nbf.spaces import Lattice
 
 
-class TabularModel(BeliefModel):
+class TabularModel(BeliefModel, MeanFeatures, ListedStates):
     """θ[x] is the probability of cell x. Nothing to train; for small lattices and for tests of filters."""
 
     space: Lattice
@@ -30,7 +31,7 @@ class TabularModel(BeliefModel):
     def features(self, states: State, space: StateSpace) -> Float[Array, "m n"]:
         return jax.nn.one_hot(jax.vmap(self.space.index)(states), self.space.size, axis=0)
 
-    def listed(self, embedding: Embedding, space: StateSpace) -> Float[Array, " states"]:
+    def all_log_probs(self, embedding: Embedding, space: StateSpace) -> Float[Array, " states"]:
         return jnp.log(embedding)
 
     def objective(

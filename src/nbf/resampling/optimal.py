@@ -1,12 +1,11 @@
-"""Few weighted points that stand for many, with as little chance as can be.
+"""Resampling for discrete states: few weighted points that stand for many, with the least variance.
 
     E[Σ_j v_j δ(i_j)] = Σ_i w_i δ(i)
 
-`optimal_indices` is the resampling of Fearnhead and Clifford (2003) for discrete states: no index is drawn twice, each one
-heavier than a threshold c keeps its weight for certain, and of the others each is kept with probability w / c, as
-evenly as can be, with weight c. Among all unbiased ways to leave n points it has the least squared error. `split_heavy`
-shares out what weights are left unused: heavy points are simulated more often. `select_branches` chooses among the branches of
-points, `merge_duplicates` makes one of equal points.
+`optimal_indices` is the resampling of Fearnhead and Clifford (2003): no index is drawn twice; each one heavier than a
+threshold c keeps its weight for certain; of the others each is kept with probability w / c, at even distances, with
+weight c. Among all unbiased ways to leave n points it has the least squared error. `select_branches` applies it to the
+branches of points, `split_heavy` gives unused places to copies of heavy points, `merge_duplicates` adds up equal ones.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 from nbf import prng
 
 ROUNDING = 1.0 - 1e-6
-"""Weights this near to the threshold count as heavier: chance must not lose what is kept for certain."""
+"""Weights this near to the threshold count as heavier, so that rounding does not lose what is kept for certain."""
 ALIKE = 1e-4
 """Log weights this near to each other are the same."""
 DIRECT = 128
@@ -26,7 +25,15 @@ DIRECT = 128
 
 
 def threshold(weights: Float[Array, " k"], count: int) -> Float[Array, ""]:
-    """The c for which Σ min(w / c, 1) = count; 0 where no more than so many have weight."""
+    """Find the threshold above which weights are kept for certain.
+
+    Args:
+        weights: k of them, normalised or not.
+        count: How many points are left.
+
+    Returns:
+        The c with Σ min(w / c, 1) = count; 0 where no more than `count` have weight.
+    """
     if count >= weights.shape[0]:
         return jnp.zeros(())
 
@@ -46,8 +53,17 @@ def threshold(weights: Float[Array, " k"], count: int) -> Float[Array, ""]:
 def optimal_indices(
     key: Key[Array, ""], log_weights: Float[Array, " k"], count: int
 ) -> tuple[Int[Array, " count"], Float[Array, " count"], Float[Array, ""]]:
-    """At most `count` different indices, their log weights, which are normalised, and the share of the weight of which
-    chance decided who has it. Where fewer are needed, the heaviest comes again with a log weight of -inf."""
+    """Select at most `count` different indices.
+
+    Args:
+        key: Random key.
+        log_weights: k of them, normalised or not.
+        count: How many indices are left.
+
+    Returns:
+        The indices, their normalised log weights, and the random mass: the share of the weight that a random choice
+        decided. Where fewer are needed, the heaviest comes again with a log weight of -inf.
+    """
     weights = _normalized(log_weights)
     level = threshold(weights, count)
     certain = (weights > 0) & (weights >= level * ROUNDING)
@@ -63,7 +79,17 @@ def optimal_indices(
 def optimal_resample(
     key: Key[Array, ""], states: PyTree, log_weights: Float[Array, " k"], n: int
 ) -> tuple[PyTree, Float[Array, " n"], Float[Array, ""]]:
-    """At most n of some weighted states, their log weights, and the share of the mass that chance decided upon."""
+    """Resample weighted states to at most n.
+
+    Args:
+        key: Random key.
+        states: k states.
+        log_weights: Of the states.
+        n: How many are left.
+
+    Returns:
+        n states, their log weights, and the random mass.
+    """
     if log_weights.shape[0] == n:
         return states, log_weights, jnp.zeros(())
     chosen, kept, left = optimal_indices(key, log_weights, n)
@@ -71,26 +97,49 @@ def optimal_resample(
 
 
 def select_branches(
-    key: Key[Array, ""], log_weights: Float[Array, " k"], chances: Float[Array, "k b"], count: int
+    key: Key[Array, ""], log_weights: Float[Array, " k"], transition_log_probs: Float[Array, "k b"], count: int
 ) -> tuple[Int[Array, " count"], Int[Array, " count"], Float[Array, " count"], Float[Array, ""]]:
-    """At most `count` different pairs of an entry and one of its b branches, whose log chances are given: `optimal_indices` on
-    the weights of all pairs. The entries, the branches, log weights, and the share that chance decided upon."""
-    # Branch by branch: light pairs are chosen at even distances, which are then even in the entries of every branch.
-    pairs = (log_weights[:, None] + chances).T
+    """Select at most `count` different pairs of a point and one of its branches, by `optimal_indices` on all pairs.
+
+    Args:
+        key: Random key.
+        log_weights: Of k points.
+        transition_log_probs: Of the b branches of each point.
+        count: How many pairs are left.
+
+    Returns:
+        The points, the branches, the log weights of the pairs, and the random mass.
+    """
+    # Ordered by branch: light pairs are chosen at even distances, hence evenly among the points of every branch.
+    pairs = (log_weights[:, None] + transition_log_probs).T
     chosen, weights, left = optimal_indices(key, pairs.ravel(), count)
     return chosen % len(log_weights), chosen // len(log_weights), weights, left
 
 
 def random_mass(log_weights: Float[Array, " k"]) -> Float[Array, ""]:
-    """The share of the mass of drawn states that chance decided upon: of the lightest ones, which are all alike where
-    states were drawn, and next to nothing where all that have any mass were kept."""
+    """Find the share of the mass that a random choice decided, from the weights of a set of draws.
+
+    Args:
+        log_weights: Normalised, k of them.
+
+    Returns:
+        The mass of the lightest points: all of it where equal weights were drawn, next to nothing where every point
+        with any mass was kept.
+    """
     least = jnp.min(jnp.where(log_weights > -jnp.inf, log_weights, jnp.inf))
     return jnp.sum(jnp.where(log_weights <= least + ALIKE, jnp.exp(log_weights), 0.0))
 
 
 def split_heavy(key: Key[Array, ""], log_weights: Float[Array, " n"]) -> tuple[Int[Array, " n"], Float[Array, " n"]]:
-    """Indices in which the places of entries without weight are given to copies of the others, in proportion to
-    their weights; copies of one entry share its weight. The log weights are normalised."""
+    """Give the places of points without weight to copies of the others, in proportion to their weights.
+
+    Args:
+        key: Random key.
+        log_weights: n of them.
+
+    Returns:
+        n indices and normalised log weights; copies of one point share its weight.
+    """
     n = log_weights.shape[0]
     weights = _normalized(log_weights)
     some = weights > 0
@@ -112,8 +161,16 @@ def split_heavy(key: Key[Array, ""], log_weights: Float[Array, " n"]) -> tuple[I
 def merge_duplicates(
     places: Int[Array, " k"], log_weights: Float[Array, " k"], count: int
 ) -> tuple[Int[Array, " count"], Float[Array, " count"]]:
-    """Entries at equal places as one: the index of the first of each, of which there must be at most `count`, and the
-    log of its total weight; -inf where there are fewer."""
+    """Add up the weights of equal points.
+
+    Args:
+        places: What tells points apart, k whole numbers.
+        log_weights: Of the points.
+        count: At least as many as there are different places.
+
+    Returns:
+        The index of the first point at each place, and the log of its total weight; -inf where there are fewer.
+    """
     # Those without weight come last, wherever they are.
     places = jnp.where(log_weights > -jnp.inf, places, jnp.iinfo(places.dtype).max)
     order = jnp.argsort(places)

@@ -3,27 +3,16 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, Key
 
-from nbf.contracts import BeliefSource, Environment, Filter, FilterState, Observation, Policy, State, StateSpace
+from nbf.capabilities import Episodic
+from nbf.capability import require
+from nbf.contracts import BeliefSource, Environment, Family, Filter, FilterState, State, StateSpace
 from nbf.environments.rollout import at_step
 from nbf.errors import InputError
-
-
-@runtime_checkable
-class Episodic(Protocol):
-    """A family whose environments follow from earlier observations, as when the observer acts on them: an episode
-    is made whole."""
-
-    def episode(self, key: Key[Array, ""], /) -> tuple[Environment, Policy, Observation, State]:
-        """The environment, the policy and the observation of each step of one random episode, with a leading axis,
-        and the true states x_0..x_T."""
-        ...
 
 
 class EpisodePosteriors(BeliefSource):
@@ -33,22 +22,21 @@ class EpisodePosteriors(BeliefSource):
     """
 
     filter: Filter
-    family: Episodic
+    family: Family
+    """An `Episodic` one."""
     horizon: int = eqx.field(static=True)
 
     def __check_init__(self) -> None:
         if self.horizon < 0:
             raise InputError(f"horizon must be 0 or more; got {self.horizon}.")
-        if not isinstance(self.family, Episodic):
-            raise InputError(
-                f"EpisodePosteriors needs a family with episode(key); {type(self.family).__name__} has none: use "
-                "FilterPosteriors."
-            )
+        require(self.family, Episodic, "EpisodePosteriors", "Use FilterPosteriors.")
 
     def posterior(self, key: Key[Array, ""]) -> tuple[FilterState, Environment]:
         """The filter's state at a random depth of a random episode, and the environment of the step before."""
         depth_key, episode_key, start_key, step_key = jax.random.split(key, 4)
-        environments, policies, observations, _ = self.family.episode(episode_key)
+        environments, policies, observations, _ = require(
+            self.family, Episodic, "EpisodePosteriors", "Use FilterPosteriors."
+        ).episode(episode_key)
         steps = jax.tree.leaves(observations)[0].shape[0]
         if self.horizon > steps:
             raise InputError(f"An episode has {steps} steps; got a horizon of {self.horizon}.")

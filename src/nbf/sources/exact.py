@@ -10,8 +10,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from nbf.beliefs.categorical import CategoricalBelief, bayes, transition_kernel
-from nbf.contracts import BeliefSource, Enumerable, Family, Observation, Policy, State, StateSpace
-from nbf.environments.rollout import Scheduled, at_step, rollout
+from nbf.capabilities import Enumerable, Scheduled
+from nbf.capability import capability, require
+from nbf.contracts import BeliefSource, Family, Observation, Policy, State, StateSpace
+from nbf.environments.rollout import at_step, draw_instance, rollout
 
 
 class ExactPosteriors(BeliefSource):
@@ -28,11 +30,10 @@ class ExactPosteriors(BeliefSource):
         """One random belief."""
         instance_key, depth_key, episode_key = jax.random.split(key, 3)
         family = self.family
-        changing = isinstance(family, Scheduled)
-        steps = max(self.horizon, 1) if changing else self.horizon
-        pair: tuple[Any, Policy] = family.schedule(instance_key, steps) if changing else family.sample(instance_key)
-        first = at_step(pair[0], 0, changing=changing)
-        assert isinstance(first, Enumerable)
+        steps = max(self.horizon, 1) if capability(family, Scheduled) is not None else self.horizon
+        *drawn, changing = draw_instance(family, instance_key, steps)
+        pair: tuple[Any, Policy] = (drawn[0], drawn[1])
+        first = require(at_step(pair[0], 0, changing=changing), Enumerable, "ExactPosteriors", "Use FilterPosteriors.")
         depth = jax.random.randint(depth_key, (), 0, self.horizon + 1)
         _, observations = rollout(episode_key, pair[0], pair[1], steps, changing=changing)
         branches = None if changing else transition_kernel(first, pair[1])

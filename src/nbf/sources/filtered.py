@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from nbf.contracts import BeliefSource, Environment, Family, Filter, FilterState, Policy, State, StateSpace
-from nbf.environments.rollout import Scheduled, at_step, rollout
+from nbf.environments.rollout import at_step, draw_instance, rollout
 from nbf.errors import InputError
 from nbf.filters.run import run
 from nbf.sources.pool import BeliefPool
@@ -31,26 +31,26 @@ class FilterPosteriors(BeliefSource):
     Depth 0 is p0. A `pool` of all beliefs of many episodes is much the cheaper source.
 
     Motion that the walls of a `Box` stop leaves atoms on them, under which the likelihood of a density has no
-    bound: a model learns to put everything on a wall. `spread` is how far beyond the walls such numbers are
-    spread; clipping a model's samples puts them back, encoders see the nearest state of the box, and
+    bound: a model learns to put everything on a wall. Samples on a wall are spread over a band of width
+    `wall_band` beyond it. Clipping a model's samples puts them back, encoders see the nearest state of the box, and
     `cell_probabilities` counts what lies up to 0.5 beyond.
     """
 
     filter: Filter
     family: Family
     horizon: int = eqx.field(static=True)
-    spread: float = eqx.field(static=True, default=0.0)
+    wall_band: float = eqx.field(static=True, default=0.0)
+    """Width of the band beyond the walls of a box over which clipped samples are spread."""
 
     def __check_init__(self) -> None:
-        if self.horizon < 0 or not self.spread >= 0:
-            raise InputError(f"horizon and spread must be 0 or more; got {self.horizon} and {self.spread}.")
+        if self.horizon < 0 or not self.wall_band >= 0:
+            raise InputError(f"horizon and wall_band must be 0 or more; got {self.horizon} and {self.wall_band}.")
 
     def posterior(self, key: Key[Array, ""]) -> tuple[FilterState, Environment]:
         """The filter's state at a random depth of a random episode, and the environment there."""
         depth_key, family_key, episode_key, start_key, step_key = jax.random.split(key, 5)
-        family, steps = self.family, max(self.horizon, 1)
-        changing = isinstance(family, Scheduled)
-        environment, policy = family.schedule(family_key, steps) if changing else family.sample(family_key)
+        steps = max(self.horizon, 1)
+        environment, policy, changing = draw_instance(self.family, family_key, steps)
         _, observations = rollout(episode_key, environment, policy, steps, changing=changing)
         depth = jax.random.randint(depth_key, (), 0, self.horizon + 1)
 
@@ -73,9 +73,9 @@ class FilterPosteriors(BeliefSource):
     def episode(self, key: Key[Array, ""], n: int) -> tuple[State, StateSpace]:
         """n samples of every belief of one random episode, depths 0..horizon along a leading axis."""
         family_key, episode_key, start_key, run_key, sample_key = jax.random.split(key, 5)
-        family, steps = self.family, max(self.horizon, 1)
-        changing = isinstance(family, Scheduled)
-        pair = family.schedule(family_key, steps) if changing else family.sample(family_key)
+        steps = max(self.horizon, 1)
+        environment, policy, changing = draw_instance(self.family, family_key, steps)
+        pair = environment, policy
         _, observations = rollout(episode_key, *pair, steps, changing=changing)
         first = at_step(pair[0], 0, changing=changing)
         start = self.filter.init(start_key, first)
@@ -102,12 +102,12 @@ class FilterPosteriors(BeliefSource):
         return BeliefPool.of_episodes(self, key, episodes=episodes, samples=samples, batch=batch, advance=advance)
 
     def _samples(self, key: Key[Array, ""], state: FilterState, environment: Environment, n: int) -> State:
-        sample_key, spread_key = jax.random.split(key)
+        sample_key, band_key = jax.random.split(key)
         states: PyTree = self.filter.belief(state, environment).sample(sample_key, n)
-        if self.spread == 0:
+        if self.wall_band == 0:
             return states
         if not isinstance(environment.space, Box):
             raise InputError(
-                f"Only a Box has walls to spread from; spread={self.spread} on {environment.space.signature}."
+                f"Only a Box has walls; wall_band={self.wall_band} was given for {environment.space.signature}."
             )
-        return widen_walls(spread_key, states, environment.space, self.spread)
+        return widen_walls(band_key, states, environment.space, self.wall_band)

@@ -9,11 +9,11 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from nbf import prng
+from nbf.capabilities import Episodic
 from nbf.contracts import BeliefSource, Environment, State, StateSpace
 from nbf.environments.rollout import at_step
 from nbf.errors import InputError
-from nbf.filters.prefixes import Prefixes, listed
-from nbf.sources.episodic import Episodic
+from nbf.filters.prefixes import listed
 
 
 class PrefixPosteriors(BeliefSource):
@@ -34,7 +34,6 @@ class PrefixPosteriors(BeliefSource):
         """The posteriors of all depths of a random episode, one after the other, and its environments."""
         environments, policies, observations, _ = self.family.episode(key)
         first = listed(at_step(environments, 0, changing=True))
-        assert isinstance(first, Prefixes)
         if self.horizon > len(first.branches):
             raise InputError(f"An episode has {len(first.branches)} steps; got a horizon of {self.horizon}.")
         depths = [jnp.exp(first.initial_log_probs())[: len(first.branches[0])]]
@@ -51,7 +50,6 @@ class PrefixPosteriors(BeliefSource):
         probs, environments = self.posteriors(episode_key)
         depth = jax.random.randint(depth_key, (), 0, self.horizon + 1)
         environment = listed(at_step(environments, jnp.maximum(depth - 1, 0), changing=True))
-        assert isinstance(environment, Prefixes)
         sizes = np.asarray([len(environment.branches[0]), *(part.size for part in environment.branches)])
         sizes = sizes[: self.horizon + 1]
         start = jnp.asarray(np.cumsum(sizes) - sizes)[depth]
@@ -66,7 +64,6 @@ class PrefixPosteriors(BeliefSource):
         episode_key, sample_key = jax.random.split(key)
         probs, environments = self.posteriors(episode_key)
         first = listed(at_step(environments, 0, changing=True))
-        assert isinstance(first, Prefixes)
         ends = np.cumsum([len(first.branches[0]), *(part.size for part in first.branches)])[: self.horizon + 1]
         keys = jax.random.split(sample_key, self.horizon + 1)
         parts = zip(keys, [0, *ends[:-1]], ends, strict=True)

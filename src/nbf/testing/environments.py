@@ -13,7 +13,8 @@ import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from nbf import prng
-from nbf.capabilities import Enumerable, Stencil
+from nbf.capabilities import Enumerable, KnownTransitions, Stencil
+from nbf.capability import benefits, capability
 from nbf.contracts import Environment, Policy
 from nbf.errors import InputError
 from nbf.testing import simulation
@@ -48,15 +49,16 @@ def check_environment(
     checks.run("observation is possible", subject.possible)
     checks.run("check_observation", subject.accepts)
     checks.run("observe agrees with log_likelihood", subject.emission)
-    if isinstance(environment, Enumerable):
+    if capability(environment, Enumerable) is not None:
         checks.run("states and index", subject.listing)
         checks.run("initial_log_probs agrees with init", subject.start)
         checks.run("successors sum to one", subject.sums)
         checks.run("successors agree with transition", subject.moves)
-        checks.run("chances agree with successors", subject.chances)
-    if isinstance(environment, Stencil):
+    if capability(environment, KnownTransitions) is not None:
+        checks.run("transition_log_probs agree with successors", subject.known_transitions)
+    if capability(environment, Stencil) is not None:
         checks.run("offsets agree with successors", subject.stencil)
-    return checks.report()
+    return checks.report(benefits(environment))
 
 
 class _Subject:
@@ -297,24 +299,23 @@ class _Subject:
                 raise Failure(message, **case, expected=wanted[worst[0]], found=worst[1])
         return f"finds a probability that is off by {smallest_found(DRAWS):.2f}"
 
-    def chances(self) -> None:
-        assert isinstance(self.environment, Enumerable)
-        told = simulation.chances(self.environment, self.policy, self._cases()[0])
-        if told is not None:
-            self._same_moves("chances and follow", *jax.tree.map(np.asarray, told))
+    def known_transitions(self) -> None:
+        assert isinstance(self.environment, KnownTransitions)
+        told = simulation.known_transitions(self.environment, self.policy, self._cases()[0])
+        self._same_moves("transition_log_probs and follow", *jax.tree.map(np.asarray, told))
 
     def stencil(self) -> None:
         assert isinstance(self.environment, Stencil)
         told = simulation.offsets(self.environment, self.policy, self._cases()[0])
         self._same_moves("offset_log_probs", *jax.tree.map(np.asarray, told))
 
-    def _same_moves(self, what: str, ends: np.ndarray, chances: np.ndarray) -> None:
+    def _same_moves(self, what: str, ends: np.ndarray, moves: np.ndarray) -> None:
         """Whether moves to these indices have the probabilities of the successors."""
         _, probs, places, _, _ = self.branches
         states, size = self._cases()[0], len(self.lists[1])
         for number in range(CASES):
             expected = np.bincount(places[number], weights=probs[number], minlength=size)
-            found = np.bincount(ends[number], weights=chances[number], minlength=size)
+            found = np.bincount(ends[number], weights=moves[number], minlength=size)
             place = first(~(np.abs(found - expected) <= TOLERANCE))
             if place is not None:
                 case = {"state": take(states, number), "next_state": take(self.lists[0], *place)}

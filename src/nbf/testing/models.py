@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
 from nbf import prng
+from nbf.capability import benefits
 from nbf.contracts import BeliefModel, Environment, State, StateSpace
 from nbf.errors import InputError
 from nbf.spaces import Lattice, Tokens
@@ -62,7 +63,7 @@ def check_model(
         checks.run("probabilities sum to one", subject.normalised)
         checks.run("samples agree with log_prob", subject.frequencies)
     checks.run("objective", subject.objective)
-    return checks.report()
+    return checks.report(benefits(model))
 
 
 class _Subject:

@@ -53,6 +53,8 @@ class ConformanceReport:
     """The class of the object."""
     checks: tuple[Check, ...]
     """The results, in the order of the checks."""
+    capabilities: dict[str, str] = field(default_factory=dict)
+    """What the object can do beyond its contract, and what each capability buys."""
 
     @property
     def passed(self) -> bool:
@@ -77,6 +79,7 @@ class ConformanceReport:
             lines.append(f"  {words[check.passed]}  {check.name}{': ' if check.detail else ''}{check.detail}")
             width = max(map(len, check.case), default=0)
             lines += [f"             {name:{width}}  {value}" for name, value in check.case.items()]
+        lines += [f"  can do   {name}: buys {bought}" for name, bought in self.capabilities.items()]
         return "\n".join(lines)
 
 
@@ -121,9 +124,16 @@ class Checks:
             check.passed is False and (not names or check.name in names) for check in self.done
         )
 
-    def report(self) -> ConformanceReport:
-        """Return the report of all checks so far."""
-        return ConformanceReport(self.subject, tuple(self.done))
+    def report(self, capabilities: dict[str, str] | None = None) -> ConformanceReport:
+        """Make the report of all checks so far.
+
+        Args:
+            capabilities: What the object can do beyond its contract: see `nbf.capability.benefits`.
+
+        Returns:
+            The report.
+        """
+        return ConformanceReport(self.subject, tuple(self.done), capabilities or {})
 
 
 def text(value: PyTree) -> str:

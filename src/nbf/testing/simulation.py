@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PyTree
 
-from nbf.capabilities import Enumerable, Stencil
+from nbf.capabilities import Enumerable, KnownTransitions, Stencil
 from nbf.contracts import Environment, Policy
 
 EPISODES, STEPS = 8, 6
@@ -106,22 +106,18 @@ def offsets(environment: Stencil, policy: Policy, states: PyTree) -> tuple[Array
     return jax.vmap(jax.vmap(environment.index))(ends), jnp.exp(log_probs)
 
 
-def chances(environment: Enumerable, policy: Policy, states: PyTree) -> tuple[Array, Array] | None:
-    """The index that each branch leads to, and the probability of it; None where that is not known beforehand."""
-    one = jax.tree.map(lambda leaf: leaf[0], states)
-    told = eqx.filter_eval_shape(environment.chances, one, policy)
-    if told is None:
-        return None
-    numbers = jnp.arange(told.shape[0])
+@eqx.filter_jit
+def known_transitions(environment: KnownTransitions, policy: Policy, states: PyTree) -> tuple[Array, Array]:
+    """The index that each branch leads to, and the probability of it."""
+    numbers = jnp.arange(environment.num_branches)
 
-    @eqx.filter_jit
-    def each(environment: Enumerable, policy: Policy, state: PyTree) -> tuple[Array, Array]:
+    def each(state: PyTree) -> tuple[Array, Array]:
         ends = jax.vmap(environment.follow, (None, None, 0))(state, policy, numbers)
-        # A branch that cannot be may lead anywhere.
-        probs = jnp.exp(jnp.asarray(environment.chances(state, policy)))
+        # An impossible branch may lead anywhere.
+        probs = jnp.exp(jnp.asarray(environment.transition_log_probs(state, policy)))
         return jnp.where(probs > 0, jax.vmap(environment.index)(ends), 0), probs
 
-    return jax.vmap(each, (None, None, 0))(environment, policy, states)
+    return jax.vmap(each)(states)
 
 
 def leaves(tree: PyTree) -> list[np.ndarray]:

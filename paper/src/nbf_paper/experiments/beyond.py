@@ -22,20 +22,25 @@ from nbf import prng
 from nbf.contracts import BeliefModel
 from nbf.errors import InputError
 from nbf.evaluation.batches import in_batches
-from nbf.files.checkpoint import load_model
 from nbf.filters.approximate import ApproxBeliefs
 from nbf.filters.branching import BranchingFilter
-from nbf.filters.neural.filter import NeuralBayesianFilter
+from nbf.filters.neural import (
+    BranchProposal,
+    EvenProposal,
+    IndependentProposal,
+    NeuralBayesianFilter,
+    NoCorrection,
+)
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.prefixes import PrefixFilter
-from nbf.models.belief_model import MODELS
 from nbf_paper.config import GridworldConfig, TriangulationConfig
 from nbf_paper.experiments import goofspiel, goofspiel_games, gridworld, triangulation
-from nbf_paper.experiments.measured import measure_and_record
+from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.experiments.rows import Contender, records_by_step
 from nbf_paper.experiments.selfplay import SelfPlayConfig
-from nbf_paper.experiments.training_runs import Counter
-from nbf_paper.records import ALL, Record, run_key
+from nbf_paper.experiments.training_runs import TrainingRun
+from nbf_paper.names import GRIDWORLD_NAMES, LONG, LONG_ENDING, TRIANGULATION, domain_of
+from nbf_paper.records import ALL, Record
 
 VARIANTS: dict[str, dict[str, bool]] = {
     "default": {},
@@ -55,13 +60,8 @@ CHOSEN = "branches chosen"
 """Fearnhead and Clifford's filter where it chooses branches as the default filter does, instead of points."""
 MORE, MORE_CHOSEN = (2048, 8192), (32, 512, 2048)
 """More sizes of particle filters, and of those that choose branches."""
-GAMES, LONG = ("k=5", "k=6", "k=7"), "-long"
-GRIDS = (
-    *(f"{size}-{dimension}D-{kind}" for kind in ("fixed", "random") for dimension in (2, 3) for size in (5, 8)),
-    "8-2D-random-diffuse",
-    f"8-2D-random{LONG}",
-)
-CONFIGS = (*GRIDS, *GAMES, "triangulation")
+GAMES = ("k=5", "k=6", "k=7")
+CONFIGS = (*GRIDWORLD_NAMES, LONG, *GAMES, TRIANGULATION)
 LONG_HORIZON = 200
 CALLS = {"gridworld": (128, 32), "goofspiel": (64,), "triangulation": (32, 16)}
 """Calls of the simulator a step; the parts are left out one by one at the first."""
@@ -70,13 +70,18 @@ MODELS_OF = {"gridworld": "wide", "goofspiel": "autoregressive", "triangulation"
 GAME_STEPS = 6000
 
 
-def domain_of(config: str) -> str:
-    return "goofspiel" if config in GAMES else config if config == "triangulation" else "gridworld"
-
-
 def variant(name: str, model: BeliefModel, particles: int) -> NeuralBayesianFilter:
     """The filter of an arm of `VARIANTS`."""
-    return NeuralBayesianFilter(model, particles, **VARIANTS[name])
+    proposal = {
+        "faithful": IndependentProposal(),
+        "even draws alone": EvenProposal(),
+        "consistent alone": IndependentProposal(),
+        "never expanded": EvenProposal(),
+        "nothing carried": BranchProposal(carry=None),
+        "no look-ahead": EvenProposal(),
+    }.get(name)
+    correction = NoCorrection() if name in ("faithful", "even draws alone", "not consistent") else None
+    return NeuralBayesianFilter(model, particles, proposal=proposal, correction=correction)
 
 
 def rows(config: str, model: BeliefModel) -> list[Contender]:
@@ -116,7 +121,7 @@ def _truth(domain: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class BeyondJob:
+class BeyondJob(Job):
     """One configuration and training seed: trained if it is not yet, evaluated, recorded."""
 
     config: str
@@ -133,7 +138,6 @@ class BeyondJob:
 
     @property
     def evaluated(self) -> int:
-        """How many episodes the evaluation counts, for each filter."""
         return self.episodes
 
     @property
@@ -142,7 +146,6 @@ class BeyondJob:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Everything that the numbers depend on."""
         domain = domain_of(self.config)
         rivals = {"particles": list(MORE), "chosen": list(MORE_CHOSEN)}
         filters = rivals if self.rivals else {"calls": list(CALLS[domain]), "variants": VARIANTS}
@@ -153,9 +156,8 @@ class BeyondJob:
         }  # fmt: skip
 
     @property
-    def key(self) -> str:
-        """The name of this run in `runs.json`."""
-        return run_key(f"{self.config}/{'rivals' if self.rivals else 'beyond'}/{self.seed}", self.settings)
+    def label(self) -> str:
+        return f"{self.config}/{'rivals' if self.rivals else 'beyond'}/{self.seed}"
 
     def _game(self) -> goofspiel.GoofspielJob:
         cards, steps = int(self.config.removeprefix("k=")), self.steps or GAME_STEPS
@@ -175,40 +177,36 @@ class BeyondJob:
 
     def _grid(self) -> GridworldConfig:
         """As the episodes are; the model is trained on short ones."""
-        short = GridworldConfig.parse(self.config.removesuffix(LONG))
-        return replace(short, horizon=LONG_HORIZON) if self.config.endswith(LONG) else short
+        short = GridworldConfig.parse(self.config.removesuffix(LONG_ENDING))
+        return replace(short, horizon=LONG_HORIZON) if self.config.endswith(LONG_ENDING) else short
+
+    def _training(self, runs: Path) -> TrainingRun:
+        """Of the domain's model, which `measure` trains if it is not there."""
+        if domain_of(self.config) == "gridworld":
+            short = GridworldConfig.parse(self.config.removesuffix(LONG_ENDING))
+            return gridworld.training_run(short, MODELS_OF["gridworld"], self.seed, runs, steps=self.steps)
+        return self._other().training_run(runs)
+
+    def _other(self) -> goofspiel.GoofspielJob | triangulation.TriangulationJob:
+        """The job of another domain that trains the model."""
+        return self._game() if domain_of(self.config) == "goofspiel" else self._plane()
 
     def check(self, runs: Path) -> None:
-        """Raise if the model that is there was trained with other settings."""
         domain = domain_of(self.config)
-        if self.rivals and domain != "goofspiel":
-            return
-        if domain == "gridworld":
-            short = GridworldConfig.parse(self.config.removesuffix(LONG))
-            gridworld.training_run(short, MODELS_OF[domain], self.seed, runs, steps=self.steps).check_same()
-        else:
-            (self._game() if domain == "goofspiel" else self._plane()).check(runs)
+        if domain == "goofspiel":
+            self._game().check(runs)
+        elif not self.rivals:
+            self._training(runs).check_same()
 
-    def train(self, runs: Path) -> Path:
-        """The path of the model."""
-        domain = domain_of(self.config)
-        if domain == "gridworld":
-            short = GridworldConfig.parse(self.config.removesuffix(LONG))
-            return gridworld.train(short, MODELS_OF[domain], self.seed, runs, steps=self.steps)
-        return (self._game() if domain == "goofspiel" else self._plane()).train(runs)
-
-    def run(self, results: Path, runs: Path, *, command: str, bar: Counter) -> bool:
-        """Do what is not recorded yet; whether anything was to do."""
-
-        def measure() -> list[Record]:
-            filters = rival_rows(self.config) if self.rivals else self._rows(runs)
-            score = {"gridworld": _gridworld, "goofspiel": _goofspiel, "triangulation": _triangulation}
-            return score[domain_of(self.config)](self, filters, runs, bar)
-
-        return measure_and_record(self, results, measure, command)
+    def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
+        filters = rival_rows(self.config) if self.rivals else self._rows(runs)
+        score = {"gridworld": _gridworld, "goofspiel": _goofspiel, "triangulation": _triangulation}
+        return score[domain_of(self.config)](self, filters, runs, bar)
 
     def _rows(self, runs: Path) -> list[Contender]:
-        return rows(self.config, load_model(self.train(runs), MODELS)[0])
+        training = self._training(runs)
+        training.train()
+        return rows(self.config, training.load())
 
 
 def _records(

@@ -34,10 +34,9 @@ from nbf.filters.gaussian import (
 )
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.run import run
-from nbf_paper.experiments.measured import measure_and_record
+from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.experiments.rows import Contender, records_by_step
-from nbf_paper.experiments.training_runs import Counter
-from nbf_paper.records import ALL, Record, run_key
+from nbf_paper.records import ALL, Record
 
 TOGETHER = 65_536
 """Particles of all episodes that are filtered at once."""
@@ -193,7 +192,7 @@ def evaluate(job: ClassicalJob, bar: Counter) -> list[Record]:
 
 
 @dataclass(frozen=True)
-class ClassicalJob:
+class ClassicalJob(Job):
     """The episodes of one seed: filtered, recorded. Nothing is trained."""
 
     seed: int = 0
@@ -202,7 +201,6 @@ class ClassicalJob:
 
     @property
     def evaluated(self) -> int:
-        """How many episodes the evaluation counts."""
         return self.evaluation.episodes
 
     @property
@@ -211,18 +209,14 @@ class ClassicalJob:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Everything that the numbers depend on."""
         return {"environment": self.config.settings, "seed": self.seed, "evaluation": self.evaluation.settings}
 
     @property
-    def key(self) -> str:
-        """The name of this run in `runs.json`."""
-        return run_key(f"classical/{self.seed}", self.settings)
+    def label(self) -> str:
+        return f"classical/{self.seed}"
 
     def check(self, runs: Path) -> None:
-        """Raise unless the Gaussian filters can be computed."""
         import_cuthbertlib()
 
-    def run(self, results: Path, runs: Path, *, command: str, bar: Counter) -> bool:
-        """Do what is not recorded yet; whether anything was to do."""
-        return measure_and_record(self, results, lambda: evaluate(self, bar), command)
+    def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
+        return evaluate(self, bar)

@@ -27,16 +27,15 @@ from nbf.environments.gridworld import GoalPolicy, Gridworld
 from nbf.errors import InputError
 from nbf.evaluation.batches import in_batches, mean_and_error
 from nbf.files.shipped import shipped_model
-from nbf.filters.neural.filter import NeuralBayesianFilter
+from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.run import run
 from nbf.models.tabular import TabularModel
 from nbf.spaces import Lattice
 from nbf_paper.config import GridworldConfig
 from nbf_paper.experiments.gridworld import Track, family_of, track
-from nbf_paper.experiments.measured import measure_and_record
-from nbf_paper.experiments.training_runs import Counter
-from nbf_paper.records import ALL, Record, run_key
+from nbf_paper.experiments.job import Counter, Job
+from nbf_paper.records import ALL, Record
 
 MakeFilter = Callable[[int], Filter]
 """n -> a filter of n particles."""
@@ -197,7 +196,7 @@ def evaluate(job: ConvergenceJob, bar: Counter) -> list[Record]:
 
 
 @dataclass(frozen=True)
-class ConvergenceJob:
+class ConvergenceJob(Job):
     """One family of filters on the episodes of one seed: measured, recorded. Nothing is trained."""
 
     arm: str = "tabular"
@@ -219,7 +218,6 @@ class ConvergenceJob:
 
     @property
     def evaluated(self) -> int:
-        """How many episodes the evaluation counts."""
         return self.evaluation.episodes
 
     @property
@@ -228,20 +226,14 @@ class ConvergenceJob:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Everything that the numbers depend on."""
         return {
             "environment": self.config.settings, "arm": self.arm, "seed": self.seed,
             "evaluation": self.evaluation.settings,
         }  # fmt: skip
 
     @property
-    def key(self) -> str:
-        """The name of this run in `runs.json`."""
-        return run_key(f"{self.config.name}/{self.arm}/{self.seed}", self.settings)
+    def label(self) -> str:
+        return f"{self.config.name}/{self.arm}/{self.seed}"
 
-    def check(self, runs: Path) -> None:
-        """There is no model that could have been trained otherwise."""
-
-    def run(self, results: Path, runs: Path, *, command: str, bar: Counter) -> bool:
-        """Do what is not recorded yet; whether anything was to do."""
-        return measure_and_record(self, results, lambda: evaluate(self, bar), command)
+    def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
+        return evaluate(self, bar)

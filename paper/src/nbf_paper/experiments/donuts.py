@@ -32,10 +32,12 @@ from nbf.models.set_encoder import MeanConfig
 from nbf.training.config import FitConfig
 from nbf_paper.config import DonutsConfig
 from nbf_paper.donuts import Donut, Donuts
+from nbf_paper.experiments.job import Counter, Job
+from nbf_paper.experiments.rows import with_training_seconds
 from nbf_paper.experiments.settings import model_settings, training_settings
-from nbf_paper.experiments.training_runs import Counter, TrainingRun, train_and_record
+from nbf_paper.experiments.training_runs import TrainingRun
 from nbf_paper.pictures import write_picture
-from nbf_paper.records import ALL, Record, run_key
+from nbf_paper.records import ALL, Record
 
 TRAINING = FitConfig(steps=30_000, batch=32, samples=128, optimizer="adam", learning_rate=3e-3, schedule="cosine")
 """The paper's table, but for a learning rate that starts at 0.003 and falls to zero."""
@@ -76,7 +78,7 @@ class EvaluationConfig:
 
 
 @dataclass(frozen=True)
-class DonutsJob:
+class DonutsJob(Job):
     """One decoder with one training seed: trained, scored, recorded."""
 
     decoder: str
@@ -92,7 +94,6 @@ class DonutsJob:
 
     @property
     def evaluated(self) -> int:
-        """How many episodes or beliefs the evaluation counts."""
         return self.evaluation.beliefs
 
     @property
@@ -116,7 +117,6 @@ class DonutsJob:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Everything that the numbers depend on."""
         return {
             "environment": self.donuts.settings, "arm": self.decoder, "seed": self.seed,
             "model": model_settings(self.model),
@@ -124,34 +124,24 @@ class DonutsJob:
         }  # fmt: skip
 
     @property
-    def key(self) -> str:
-        """The name of this run in `runs.json`."""
-        return run_key(f"donuts/{self.decoder}/{self.seed}", self.settings)
+    def label(self) -> str:
+        return f"donuts/{self.decoder}/{self.seed}"
 
     def training_run(self, runs: Path) -> TrainingRun:
         folder = runs / "donuts" / f"{self.decoder}-{self.seed}"
         environment = {"name": "donuts", **self.donuts.settings}
-        return TrainingRun(folder, self.model, self.training, lambda: self.source, environment, self.seed, self.title)
+        stream = ("donuts", self.decoder)
+        return TrainingRun(
+            folder, self.model, self.training, lambda: self.source, environment, self.seed, stream, self.title
+        )
 
-    def train(self, runs: Path) -> Path:
-        """Train, or go on with a training that was stopped; the path of the model."""
-        names = ("parameters", "training")
-        return self.training_run(runs).train(*(prng.stream(self.seed, "donuts", self.decoder, n) for n in names))
-
-    def check(self, runs: Path) -> None:
-        """Raise if the model that is there was trained with other settings."""
-        self.training_run(runs).check_same()
-
-    def run(self, results: Path, runs: Path, *, command: str, bar: Counter) -> bool:
-        """Do what is not recorded yet; whether anything was to do."""
-
-        def scored(model: BeliefModel, seconds: float) -> list[Record]:
-            records = evaluate(self, model.prepared(), bar)
-            if self.seed == 0:
-                write_picture(results / f"{self.decoder}.npz", pictures(self, model.prepared()))
-            return [*records, replace(records[0], metric="training_seconds", value=seconds, se=None)]
-
-        return train_and_record(self, results, runs, scored, command)
+    def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
+        training = self.training_run(runs)
+        model = training.load().prepared()
+        records = evaluate(self, model, bar)
+        if self.seed == 0:
+            write_picture(results / f"{self.decoder}.npz", pictures(self, model))
+        return with_training_seconds(records, training.timing()[0])
 
 
 @eqx.filter_jit

@@ -12,13 +12,14 @@ from nbf.contracts import BeliefModel
 from nbf.errors import InputError
 from nbf.files.shipped import shipped_model
 from nbf.filters.fine_tuned import FineTunedFilter
-from nbf.filters.neural.filter import NeuralBayesianFilter
+from nbf.filters.neural import NeuralBayesianFilter
 from nbf_paper.config import GridworldConfig
-from nbf_paper.experiments.gridworld import arm_of, compared, train, training_run
+from nbf_paper.experiments.gridworld import arm_of, compared, training_run
+from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.experiments.rows import Contender
 from nbf_paper.experiments.settings import model_settings, training_settings
-from nbf_paper.experiments.training_runs import Counter, train_and_record
-from nbf_paper.records import Record, run_key
+from nbf_paper.experiments.training_runs import TrainingRun
+from nbf_paper.records import Record
 
 CONFIG = GridworldConfig.parse("8-2D-random")
 """Where a model is shipped for the neural filters."""
@@ -71,7 +72,7 @@ def contenders(model: BeliefModel, horizon: int, settings: EvaluationConfig) -> 
 
 
 @dataclass(frozen=True)
-class FineTunedJob:
+class FineTunedJob(Job):
     """One training seed: Gridworld's recurrent model, trained if it is not there, adapted and scored."""
 
     seed: int
@@ -81,7 +82,6 @@ class FineTunedJob:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Everything that the numbers depend on."""
         model_config, fit_config = arm_of(CONFIG, "recurrent")
         return {
             "environment": CONFIG.settings,
@@ -92,33 +92,21 @@ class FineTunedJob:
         }
 
     @property
-    def key(self) -> str:
-        """The name of this run in `runs.json`."""
-        return run_key(f"{CONFIG.name}/fine-tuned/{self.seed}", self.settings)
+    def label(self) -> str:
+        return f"{CONFIG.name}/fine-tuned/{self.seed}"
 
     @property
     def evaluated(self) -> int:
-        """How many episodes the evaluation counts."""
         return self.evaluation.episodes
 
     @property
     def title(self) -> str:
         return f"{CONFIG.name} fine-tuned seed {self.seed}"
 
-    def train(self, runs: Path) -> Path:
-        """Train, or go on with a training that was stopped; the path of the model."""
-        return train(CONFIG, "recurrent", self.seed, runs, steps=self.steps)
+    def training_run(self, runs: Path) -> TrainingRun:
+        return training_run(CONFIG, "recurrent", self.seed, runs, steps=self.steps)
 
-    def check(self, runs: Path) -> None:
-        """Raise if the model that is there was trained with other settings than this job asks for."""
-        training_run(CONFIG, "recurrent", self.seed, runs, steps=self.steps).check_same()
-
-    def run(self, results: Path, runs: Path, *, command: str, bar: Counter) -> bool:
-        """Do what is not recorded yet; whether anything was to do."""
-
-        def scored(model: BeliefModel, seconds: float) -> list[Record]:
-            rows = contenders(model, CONFIG.horizon, self.evaluation)
-            found = compared(rows, CONFIG, self.seed, self.evaluation.episodes, bar, title=self.title)
-            return [replace(record, experiment="fine-tuned") for record in found]
-
-        return train_and_record(self, results, runs, scored, command)
+    def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
+        rows = contenders(self.training_run(runs).load(), CONFIG.horizon, self.evaluation)
+        found = compared(rows, CONFIG, self.seed, self.evaluation.episodes, bar, title=self.title)
+        return [replace(record, experiment="fine-tuned") for record in found]

@@ -26,7 +26,7 @@ from nbf.environments.rollout import at_step
 from nbf.errors import InputError
 from nbf.evaluation.batches import in_batches, mean_and_error, update_microseconds
 from nbf.filters.approximate import ApproxBeliefs
-from nbf.filters.neural.filter import NeuralBayesianFilter
+from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.prefixes import PrefixFilter
 from nbf.filters.recurrent import RecurrentFilter
@@ -41,11 +41,12 @@ from nbf.training.progress import Progress
 from nbf_paper.config import GoofspielConfig
 from nbf_paper.experiments import recurrent
 from nbf_paper.experiments.goofspiel_games import Track, embeddings, exact_samples, model_divergences, scores, tracks
-from nbf_paper.experiments.rows import Contender, records_by_step
+from nbf_paper.experiments.job import Counter, Job
+from nbf_paper.experiments.rows import Contender, records_by_step, with_training_seconds
 from nbf_paper.experiments.selfplay import SPLITS, Pool, SelfPlayConfig, make_pool, read_pool
 from nbf_paper.experiments.settings import model_settings, training_settings
-from nbf_paper.experiments.training_runs import Counter, TrainingRun, train_and_record
-from nbf_paper.records import ALL, Record, run_key
+from nbf_paper.experiments.training_runs import TrainingRun
+from nbf_paper.records import ALL, Record
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,6 @@ TRAINING = FitConfig(steps=150_000, batch=64, samples=64, optimizer="nadam", lea
 POOL_GAMES, POOL_SAMPLES = 8192, 128
 """Games whose beliefs are drawn again and again, and the samples that are kept of each: to make a new belief for
 every draw costs half as much as to learn from it."""
-CARDS = (4, 5, 6, 7)
-"""The paper's games."""
 TIMED_UPDATES = 300
 
 
@@ -202,7 +201,7 @@ def evaluate(job: GoofspielJob, model: BeliefEmbeddingModel, split: str, pool: P
 
 
 @dataclass(frozen=True)
-class GoofspielJob:
+class GoofspielJob(Job):
     """One training seed of one arm in games of so many cards: trained, evaluated, recorded."""
 
     cards: int
@@ -241,7 +240,6 @@ class GoofspielJob:
 
     @property
     def evaluated(self) -> int:
-        """How many games the evaluation counts, for each filter."""
         return self.evaluation.episodes
 
     @property
@@ -276,7 +274,6 @@ class GoofspielJob:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Everything that the numbers depend on."""
         return {
             "environment": self.config.settings, "arm": self.arm, "seed": self.seed,
             "pool": None if self.arm == "recurrent" else [self.pool_games, POOL_SAMPLES],
@@ -286,39 +283,29 @@ class GoofspielJob:
         }  # fmt: skip
 
     @property
-    def key(self) -> str:
-        """The name of this run in `runs.json`."""
-        return run_key(f"{self.name}/{self.arm}/{self.seed}", self.settings)
+    def label(self) -> str:
+        return f"{self.name}/{self.arm}/{self.seed}"
 
     def training_run(self, runs: Path) -> TrainingRun:
         folder = runs / "goofspiel" / self.name / f"{self.arm}-{self.seed}"
         environment = {"name": self.name, **self.config.settings, "policies": self.policies.settings}
         source: Callable[[], BeliefSource] = functools.partial(self.source, runs)
         loss = recurrent.sample_loss if self.arm == "recurrent" else None
-        return TrainingRun(folder, self.model, self.training, source, environment, self.seed, self.title, loss)
-
-    def train(self, runs: Path) -> Path:
-        """Train, or go on with a training that was stopped; the path of the model."""
-        streams = (prng.stream(self.seed, "goofspiel", self.name, self.arm, n) for n in ("parameters", "training"))
-        return self.training_run(runs).train(*streams)
+        stream = ("goofspiel", self.name, self.arm)
+        return TrainingRun(folder, self.model, self.training, source, environment, self.seed, stream, self.title, loss)
 
     def check(self, runs: Path) -> None:
-        """Raise if the model or the policies that are there were made with other settings."""
-        self.training_run(runs).check_same()
+        super().check(runs)
         path = pool_path(runs, self.policies)
         if path.exists():
             read_pool(path, self.policies)
 
-    def run(self, results: Path, runs: Path, *, command: str, bar: Counter) -> bool:
-        """Do what is not recorded yet; whether anything was to do."""
-
-        def scored(model: BeliefModel, seconds: float) -> list[Record]:
-            assert isinstance(model, BeliefEmbeddingModel)
-            pool = self.pool(runs)
-            records = [record for split in SPLITS for record in evaluate(self, model, split, pool, bar)]
-            return [*records, replace(records[0], metric="training_seconds", value=seconds, se=None)]
-
-        return train_and_record(self, results, runs, scored, command)
+    def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
+        training, pool = self.training_run(runs), self.pool(runs)
+        model = training.load()
+        assert isinstance(model, BeliefEmbeddingModel)
+        records = [record for split in SPLITS for record in evaluate(self, model, split, pool, bar)]
+        return with_training_seconds(records, training.timing()[0])
 
 
 def training_of(arm: str) -> FitConfig:

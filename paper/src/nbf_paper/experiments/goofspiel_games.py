@@ -24,7 +24,7 @@ from nbf.environments.rollout import at_step
 from nbf.evaluation.batches import in_batches
 from nbf.evaluation.divergence import jensen_shannon, state_probabilities
 from nbf.filters.approximate import ApproxBeliefs
-from nbf.filters.neural.filter import NeuralBayesianFilter
+from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.prefixes import PrefixFilter
 from nbf.filters.recurrent import RecurrentFilter
 from nbf.filters.run import run

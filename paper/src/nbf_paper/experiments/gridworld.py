@@ -22,7 +22,7 @@ from nbf.evaluation.batches import in_batches
 from nbf.evaluation.divergence import jensen_shannon, state_probabilities
 from nbf.filters.approximate import ApproxBeliefs
 from nbf.filters.exact import ExactFilter
-from nbf.filters.neural.filter import NeuralBayesianFilter
+from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.recurrent import RecurrentFilter
 from nbf.filters.run import run
@@ -32,10 +32,11 @@ from nbf.sources.exact import ExactPosteriors
 from nbf.training.config import FitConfig
 from nbf_paper.config import GridworldConfig
 from nbf_paper.experiments import recurrent
+from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.experiments.rows import Contender, records_by_step
 from nbf_paper.experiments.settings import model_settings, training_settings
-from nbf_paper.experiments.training_runs import Counter, TrainingRun, train_and_record
-from nbf_paper.records import ALL, Record, run_key
+from nbf_paper.experiments.training_runs import TrainingRun
+from nbf_paper.records import ALL, Record
 
 ARMS = ("faithful", "enumerated", "wide", *recurrent.GRIDWORLD_TRAINING)
 
@@ -62,11 +63,6 @@ def arm_of(config: GridworldConfig, arm: str) -> tuple[Any, FitConfig]:
     raise InputError(f"There is no arm {arm!r}; choose from {', '.join(ARMS)}.")
 
 
-def run_folder(root: Path, config: GridworldConfig, arm: str, seed: int) -> Path:
-    """Where a training run keeps its files."""
-    return root / "gridworld" / config.name / f"{arm}-{seed}"
-
-
 def training_run(config: GridworldConfig, arm: str, seed: int, root: Path, *, steps: int | None = None) -> TrainingRun:
     """The training of one model."""
     model_config, fit_config = arm_of(config, arm)
@@ -75,16 +71,10 @@ def training_run(config: GridworldConfig, arm: str, seed: int, root: Path, *, st
     if arm in recurrent.GRIDWORLD_TRAINING:
         kind, loss = recurrent.ExactHistories, recurrent.divergence_loss
     source = kind(family_of(config, seed), config.horizon)
-    title, folder = f"{config.name} {arm} seed {seed}", run_folder(root, config, arm, seed)
-    return TrainingRun(folder, model_config, fit_config, lambda: source, config.settings, seed, title, loss)
-
-
-def train(
-    config: GridworldConfig, arm: str, seed: int, root: Path, *, steps: int | None = None, progress: bool = True
-) -> Path:
-    """Train one model, or go on with a training that was stopped; returns the path of the model."""
-    streams = (prng.stream(seed, "gridworld", config.name, arm, name) for name in ("parameters", "training"))
-    return training_run(config, arm, seed, root, steps=steps).train(*streams, progress=progress)
+    return TrainingRun(
+        root / "gridworld" / config.name / f"{arm}-{seed}", model_config, fit_config, lambda: source, config.settings,
+        seed, ("gridworld", config.name, arm), f"{config.name} {arm} seed {seed}", loss,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -200,7 +190,7 @@ def compared(
 
 
 @dataclass(frozen=True)
-class GridworldJob:
+class GridworldJob(Job):
     """One training seed of one arm of one configuration: trained, evaluated, recorded."""
 
     config: GridworldConfig
@@ -211,7 +201,6 @@ class GridworldJob:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Everything that the numbers depend on."""
         model_config, fit_config = arm_of(self.config, self.arm)
         return {
             "environment": self.config.settings,
@@ -223,34 +212,42 @@ class GridworldJob:
         }
 
     @property
-    def key(self) -> str:
-        """The name of this run in `runs.json`."""
-        return run_key(f"{self.config.name}/{self.arm}/{self.seed}", self.settings)
+    def label(self) -> str:
+        return f"{self.config.name}/{self.arm}/{self.seed}"
 
     @property
     def evaluated(self) -> int:
-        """How many episodes or beliefs the evaluation counts."""
         return self.evaluation.episodes
 
     @property
     def title(self) -> str:
         return f"{self.config.name} {self.arm} seed {self.seed}"
 
-    def train(self, runs: Path) -> Path:
-        """Train, or go on with a training that was stopped; the path of the model."""
-        return train(self.config, self.arm, self.seed, runs, steps=self.steps)
+    def training_run(self, runs: Path) -> TrainingRun:
+        return training_run(self.config, self.arm, self.seed, runs, steps=self.steps)
 
-    def check(self, runs: Path) -> None:
-        """Raise if the model that is there was trained with other settings than this job asks for."""
-        training_run(self.config, self.arm, self.seed, runs, steps=self.steps).check_same()
+    def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
+        model = self.training_run(runs).load()
+        return evaluate(self.config, self.arm, self.seed, model, self.evaluation, bar)
 
-    def run(self, results: Path, runs: Path, *, command: str, bar: Counter) -> bool:
-        """Do what is not recorded yet; whether anything was to do.
 
-        A training that was stopped goes on where it was. Records and run are written together.
-        """
+def parsed(names: Sequence[str]) -> list[GridworldConfig]:
+    """The configurations of some names; raises for a grid that cannot be made."""
+    configs = [GridworldConfig.parse(name) for name in names]
+    for config in configs:
+        family_of(replace(config, fixed=False), 0)
+    return configs
 
-        def scored(model: BeliefModel, seconds: float) -> list[Record]:
-            return evaluate(self.config, self.arm, self.seed, model, self.evaluation, bar)
 
-        return train_and_record(self, results, runs, scored, command)
+def trained_jobs(
+    configs: Sequence[str], arms: Sequence[str], seeds: Sequence[int], steps: int | None, evaluation: EvaluationConfig
+) -> list[GridworldJob]:
+    """Every configuration with every trained arm and seed; `steps` is None for those of the arm."""
+    if not arms:
+        raise InputError(f"Name at least one arm: {', '.join(ARMS)}.")
+    return [
+        GridworldJob(config, arm, seed, arm_of(config, arm)[1].steps if steps is None else steps, evaluation)
+        for config in parsed(configs)
+        for arm in arms
+        for seed in seeds
+    ]

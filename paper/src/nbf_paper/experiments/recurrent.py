@@ -15,7 +15,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from nbf.beliefs.categorical import bayes, transition_kernel
-from nbf.contracts import BeliefModel, BeliefSource, Enumerable, Family, State, StateSpace
+from nbf.capabilities import Enumerable
+from nbf.contracts import BeliefModel, BeliefSource, Family, State, StateSpace
 from nbf.environments.rollout import rollout
 from nbf.models.belief_model import BeliefEmbeddingModel, LatticeConfig, ModelConfig, TokensConfig
 from nbf.models.dequantization import DequantizedFlowConfig
@@ -94,7 +95,7 @@ def divergence_loss(
     assert isinstance(decoder, Enumerated)
     assert isinstance(lattice, Lattice)
     embeddings = jax.vmap(lambda observations: encoder.embeddings(observations, lattice))(histories.observations)
-    log_probs = jax.vmap(jax.vmap(lambda embedding: decoder.log_probs(embedding, lattice)))(embeddings)
+    log_probs = jax.vmap(jax.vmap(lambda embedding: decoder.all_log_probs(embedding, lattice)))(embeddings)
     return jnp.mean(jnp.sum(divergence(histories.truth, log_probs), axis=-1))
 
 

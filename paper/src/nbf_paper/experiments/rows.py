@@ -38,3 +38,8 @@ def records_by_step(base: Record, metric: str, values: np.ndarray) -> list[Recor
         replace(base, metric=metric, step=step, value=float(mean[step - 1]), se=float(error[step - 1]))
         for step in range(1, len(mean) + 1)
     ]
+
+
+def with_training_seconds(records: list[Record], seconds: float) -> list[Record]:
+    """The records of a model, and one more that says how long its training took."""
+    return [*records, replace(records[0], metric="training_seconds", value=seconds, se=None)]

@@ -34,10 +34,10 @@ from nbf.files.checkpoint import load_model
 from nbf.models.belief_model import MODELS
 from nbf_paper.config import GoofspielConfig, GridworldConfig, TriangulationConfig
 from nbf_paper.experiments import beyond, goofspiel, gridworld, triangulation, untrained
+from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.experiments.rows import Contender
 from nbf_paper.experiments.slow_simulator import slow
-from nbf_paper.experiments.training_runs import Counter
-from nbf_paper.records import ALL, Record, Run, add, completed, read_records, records_path, run_key
+from nbf_paper.records import ALL, Record, read_records, records_path
 
 FILTERS = ("nbf", "pf", "pf-kde")
 """Whose times are measured."""
@@ -284,7 +284,7 @@ def _of(base: Record, row: Row, calls: int, metric: str, value: float, updates: 
 
 
 @dataclass(frozen=True)
-class SimulationCostJob:
+class SimulationCostJob(Job):
     """One domain: its filters timed and recorded. What is timed follows from the records of the domain."""
 
     config: str = DOMAINS[0]
@@ -301,7 +301,6 @@ class SimulationCostJob:
 
     @property
     def evaluated(self) -> int:
-        """How many updates of a filter are timed, with and without a slow simulator."""
         return self.updates + sum(few_of(self.updates, cost) for cost in self.slow)
 
     @property
@@ -310,26 +309,18 @@ class SimulationCostJob:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Everything that is asked for; the filters that are timed come to it."""
         return {"config": self.config, "seed": self.seed, "updates": self.updates, "slow": list(self.slow)}
 
     @property
-    def key(self) -> str:
-        """The name of this run in `runs.json`, but for the filters that are timed."""
-        return run_key(f"{self.config}/{self.seed}", self.settings)
+    def label(self) -> str:
+        return f"{self.config}/{self.seed}"
 
-    def check(self, runs: Path) -> None:
-        """What was trained is taken as it is: its time does not depend on how."""
+    def settings_in(self, results: Path) -> dict[str, Any]:
+        """With the filters that have a divergence on record, which are those that are timed."""
+        rows = recorded(results.parent, domain_of(self.config))
+        return {**self.settings, "filters": sorted(map(list, rows))}
 
-    def run(self, results: Path, runs: Path, *, command: str, bar: Counter) -> bool:
-        """Time what has records and is not timed yet; whether anything was to do."""
+    def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
         domain = domain_of(self.config)
         rows = recorded(results.parent, domain)
-        settings = {**self.settings, "filters": sorted(map(list, rows))}
-        key = run_key(f"{self.config}/{self.seed}", settings)
-        if completed(results, key):
-            return False
-        begin = time.monotonic()
-        records = measure(domain, rows, runs, self.seed, self.updates, self.slow, bar)
-        add(results, records, Run(key, self.seed, command, round(time.monotonic() - begin, 1), settings))
-        return True
+        return measure(domain, rows, runs, self.seed, self.updates, self.slow, bar)

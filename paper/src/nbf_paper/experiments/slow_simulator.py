@@ -11,7 +11,9 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from nbf.contracts import Enumerable, Environment, Observation, Policy, State, StateSpace
+from nbf.capabilities import Enumerable, KnownTransitions, LookAhead
+from nbf.capability import Capability, capability
+from nbf.contracts import Environment, Observation, Policy, State, StateSpace
 
 
 def busy(microseconds: float) -> None:
@@ -35,7 +37,7 @@ def waited(state: State, microseconds: float, calls: int = 1) -> State:
     return structure.unflatten(jax.pure_callback(spin, tuple(shapes), *leaves, vmap_method="broadcast_all"))
 
 
-class _Slow(Environment):
+class _Slow(LookAhead):
     """Another environment whose every call of the simulator costs more."""
 
     inner: eqx.AbstractVar[Environment]
@@ -53,8 +55,14 @@ class _Slow(Environment):
     def log_likelihood(self, observation: Observation, state: State, next_state: State) -> Float[Array, ""]:
         return self.inner.log_likelihood(observation, state, next_state)
 
-    def forecast(self, observation: Observation, state: State, policy: Policy) -> Float[Array, ""] | None:
-        return self.inner.forecast(observation, state, policy)
+    @property
+    def capabilities(self) -> frozenset[type[Capability]]:
+        """Those of the inner environment that this wrapper passes on."""
+        return self.inner.capabilities & super().capabilities
+
+    def look_ahead(self, observation: Observation, state: State, policy: Policy) -> Float[Array, ""]:
+        assert isinstance(self.inner, LookAhead)
+        return self.inner.look_ahead(observation, state, policy)
 
     def check_observation(self, observation: Observation) -> None:
         self.inner.check_observation(observation)
@@ -68,7 +76,7 @@ class SlowEnvironment(_Slow):
     space: StateSpace
 
 
-class SlowEnumerable(_Slow, Enumerable):
+class SlowEnumerable(_Slow, KnownTransitions):
     """Of an environment whose states are listed: each branch that is followed is a call."""
 
     inner: Enumerable
@@ -88,15 +96,23 @@ class SlowEnumerable(_Slow, Enumerable):
         ends, log_probs = self.inner.successors(state, policy)
         return waited(ends, self.microseconds, calls=log_probs.shape[0]), log_probs
 
-    def chances(self, state: State, policy: Policy) -> Float[Array, " b"] | None:
-        return self.inner.chances(state, policy)
+    @property
+    def num_branches(self) -> int:
+        assert isinstance(self.inner, KnownTransitions)
+        return self.inner.num_branches
+
+    def transition_log_probs(self, state: State, policy: Policy) -> Float[Array, " b"]:
+        assert isinstance(self.inner, KnownTransitions)
+        return self.inner.transition_log_probs(state, policy)
 
     def follow(self, state: State, policy: Policy, branch: Int[Array, ""]) -> State:
+        assert isinstance(self.inner, KnownTransitions)
         return waited(self.inner.follow(state, policy, branch), self.microseconds)
 
 
 def slow(environment: Environment, microseconds: float) -> SlowEnvironment | SlowEnumerable:
     """The same environment, with a simulator that costs so much more at every call."""
-    if isinstance(environment, Enumerable):
-        return SlowEnumerable(inner=environment, microseconds=microseconds, space=environment.space)
+    listed = capability(environment, Enumerable)
+    if listed is not None:
+        return SlowEnumerable(inner=listed, microseconds=microseconds, space=environment.space)
     return SlowEnvironment(inner=environment, microseconds=microseconds, space=environment.space)

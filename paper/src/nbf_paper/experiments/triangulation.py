@@ -29,7 +29,7 @@ from nbf.evaluation.batches import in_batches, mean_and_error
 from nbf.evaluation.divergence import jensen_shannon
 from nbf.filters.approximate import ApproxBeliefs
 from nbf.filters.gaussian import ExtendedKalmanFilter, UnscentedKalmanFilter
-from nbf.filters.neural.filter import NeuralBayesianFilter
+from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.point_mass import PointMassFilter
 from nbf.filters.run import run
@@ -41,12 +41,13 @@ from nbf.sources.pool import BeliefPool
 from nbf.training.config import FitConfig
 from nbf.training.progress import Progress
 from nbf_paper.config import TriangulationConfig
-from nbf_paper.experiments.rows import Contender, records_by_step
+from nbf_paper.experiments.job import Counter, Job
+from nbf_paper.experiments.rows import Contender, records_by_step, with_training_seconds
 from nbf_paper.experiments.settings import model_settings, training_settings
-from nbf_paper.experiments.training_runs import Counter, TrainingRun, train_and_record
+from nbf_paper.experiments.training_runs import TrainingRun
 from nbf_paper.experiments.walks import WalkConfig, walk
 from nbf_paper.pictures import write_picture
-from nbf_paper.records import ALL, Record, run_key
+from nbf_paper.records import ALL, Record
 
 
 @dataclass(frozen=True)
@@ -256,7 +257,7 @@ def picture(job: TriangulationJob, model: BeliefModel) -> dict[str, np.ndarray]:
 
 
 @dataclass(frozen=True)
-class TriangulationJob:
+class TriangulationJob(Job):
     """One training seed of one arm: trained, evaluated, recorded."""
 
     arm: str = "faithful"
@@ -272,7 +273,6 @@ class TriangulationJob:
 
     @property
     def evaluated(self) -> int:
-        """How many episodes the evaluation counts."""
         return self.evaluation.episodes
 
     @property
@@ -292,7 +292,6 @@ class TriangulationJob:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Everything that the numbers depend on."""
         return {
             "environment": self.config.settings, "arm": self.arm, "seed": self.seed,
             "model": model_settings(self.model),
@@ -301,31 +300,19 @@ class TriangulationJob:
         }  # fmt: skip
 
     @property
-    def key(self) -> str:
-        """The name of this run in `runs.json`."""
-        return run_key(f"triangulation/{self.arm}/{self.seed}", self.settings)
+    def label(self) -> str:
+        return f"triangulation/{self.arm}/{self.seed}"
 
     def training_run(self, runs: Path) -> TrainingRun:
         folder = runs / "triangulation" / f"{self.arm}-{self.seed}"
         environment = {"name": "triangulation", **self.config.settings}
-        return TrainingRun(folder, self.model, self.training, self.source, environment, self.seed, self.title)
+        stream = ("triangulation", self.arm)
+        return TrainingRun(folder, self.model, self.training, self.source, environment, self.seed, stream, self.title)
 
-    def train(self, runs: Path) -> Path:
-        """Train, or go on with a training that was stopped; the path of the model."""
-        names = ("parameters", "training")
-        return self.training_run(runs).train(*(prng.stream(self.seed, "triangulation", self.arm, n) for n in names))
-
-    def check(self, runs: Path) -> None:
-        """Raise if the model that is there was trained with other settings."""
-        self.training_run(runs).check_same()
-
-    def run(self, results: Path, runs: Path, *, command: str, bar: Counter) -> bool:
-        """Do what is not recorded yet; whether anything was to do."""
-
-        def scored(model: BeliefModel, seconds: float) -> list[Record]:
-            records = evaluate(self, contenders(self.arm, model, self.evaluation), bar)
-            if (self.arm, self.seed) == ("faithful", 0):
-                write_picture(results / "episode.npz", picture(self, model))
-            return [*records, replace(records[0], metric="training_seconds", value=seconds, se=None)]
-
-        return train_and_record(self, results, runs, scored, command)
+    def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
+        training = self.training_run(runs)
+        model = training.load()
+        records = evaluate(self, contenders(self.arm, model, self.evaluation), bar)
+        if (self.arm, self.seed) == ("faithful", 0):
+            write_picture(results / "episode.npz", picture(self, model))
+        return with_training_seconds(records, training.timing()[0])

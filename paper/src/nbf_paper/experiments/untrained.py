@@ -13,11 +13,10 @@ from nbf.filters.gaussian import CubatureKalmanFilter, EnsembleKalmanFilter, imp
 from nbf.models.kernel import BoxKernelConfig, LatticeKernelConfig
 from nbf_paper.config import GridworldConfig, TriangulationConfig
 from nbf_paper.experiments import gridworld, triangulation
-from nbf_paper.experiments.measured import measure_and_record
+from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.experiments.rows import Contender
 from nbf_paper.experiments.settings import model_settings
-from nbf_paper.experiments.training_runs import Counter
-from nbf_paper.records import Record, run_key
+from nbf_paper.records import Record
 
 KERNEL, CLASSICAL = "kernel", "classical"
 ENSEMBLES = (32, 64, 256, 1024)
@@ -36,7 +35,7 @@ def triangulation_model(config: TriangulationConfig) -> BoxKernelConfig:
 
 
 @dataclass(frozen=True)
-class GridworldKernelJob:
+class GridworldKernelJob(Job):
     """The kernel mean embedding on the episodes of one seed: evaluated, recorded."""
 
     config: GridworldConfig
@@ -45,7 +44,6 @@ class GridworldKernelJob:
 
     @property
     def evaluated(self) -> int:
-        """How many episodes the evaluation counts."""
         return self.evaluation.episodes
 
     @property
@@ -54,32 +52,22 @@ class GridworldKernelJob:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Everything that the numbers depend on."""
         return {
             "environment": self.config.settings, "arm": KERNEL, "seed": self.seed,
             "model": model_settings(gridworld_model(self.config)), "evaluation": self.evaluation.settings,
         }  # fmt: skip
 
     @property
-    def key(self) -> str:
-        """The name of this run in `runs.json`."""
-        return run_key(f"{self.config.name}/{KERNEL}/{self.seed}", self.settings)
+    def label(self) -> str:
+        return f"{self.config.name}/{KERNEL}/{self.seed}"
 
-    def check(self, runs: Path) -> None:
-        """There is no model that could have been trained otherwise."""
-
-    def run(self, results: Path, runs: Path, *, command: str, bar: Counter) -> bool:
-        """Do what is not recorded yet; whether anything was to do."""
-
-        def scored() -> list[Record]:
-            model = gridworld_model(self.config).build(prng.stream(self.seed, "untrained"))
-            return gridworld.evaluate(self.config, KERNEL, self.seed, model, self.evaluation, bar)
-
-        return measure_and_record(self, results, scored, command)
+    def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
+        model = gridworld_model(self.config).build(prng.stream(self.seed, "untrained"))
+        return gridworld.evaluate(self.config, KERNEL, self.seed, model, self.evaluation, bar)
 
 
 @dataclass(frozen=True)
-class UntrainedTriangulationJob:
+class UntrainedTriangulationJob(Job):
     """The kernel mean embedding, or further classical filters, on the episodes of one seed: evaluated, recorded."""
 
     arm: str = KERNEL
@@ -93,7 +81,6 @@ class UntrainedTriangulationJob:
 
     @property
     def evaluated(self) -> int:
-        """How many episodes the evaluation counts."""
         return self.evaluation.episodes
 
     @property
@@ -102,7 +89,6 @@ class UntrainedTriangulationJob:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Everything that the numbers depend on."""
         model = model_settings(triangulation_model(self.config)) if self.arm == KERNEL else list(ENSEMBLES)
         return {
             "environment": self.config.settings, "arm": self.arm, "seed": self.seed, "model": model,
@@ -110,9 +96,8 @@ class UntrainedTriangulationJob:
         }  # fmt: skip
 
     @property
-    def key(self) -> str:
-        """The name of this run in `runs.json`."""
-        return run_key(f"triangulation/{self.arm}/{self.seed}", self.settings)
+    def label(self) -> str:
+        return f"triangulation/{self.arm}/{self.seed}"
 
     def contenders(self) -> list[Contender]:
         """The filters of the arm."""
@@ -123,10 +108,8 @@ class UntrainedTriangulationJob:
         return rows + [Contender(EnsembleKalmanFilter(n), "enkf", "", n, n) for n in ENSEMBLES]
 
     def check(self, runs: Path) -> None:
-        """Raise unless the Gaussian filters can be computed, where they are asked for."""
         if self.arm == CLASSICAL:
             import_cuthbertlib()
 
-    def run(self, results: Path, runs: Path, *, command: str, bar: Counter) -> bool:
-        """Do what is not recorded yet; whether anything was to do."""
-        return measure_and_record(self, results, lambda: triangulation.evaluate(self, self.contenders(), bar), command)
+    def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
+        return triangulation.evaluate(self, self.contenders(), bar)

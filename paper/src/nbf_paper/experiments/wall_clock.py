@@ -28,20 +28,17 @@ from nbf import prng
 from nbf.environments.rollout import rollout
 from nbf.errors import InputError
 from nbf.filters.fine_tuned import FineTunedFilter
-from nbf.filters.neural.filter import NeuralBayesianFilter
+from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.recurrent import RecurrentFilter
 from nbf.training.config import optimizer_of
 from nbf_paper.config import GridworldConfig
 from nbf_paper.experiments.gridworld import arm_of, family_of
-from nbf_paper.experiments.measured import measure_and_record
+from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.experiments.recurrent import ExactHistories, divergence_loss
 from nbf_paper.experiments.rows import Contender
-from nbf_paper.experiments.training_runs import Counter
-from nbf_paper.records import ALL, Record, run_key
+from nbf_paper.records import ALL, Record
 
-GRIDS = ("5-2D-fixed", "5-3D-fixed", "8-2D-fixed", "8-3D-fixed")
-"""The columns of both tables."""
 MEASUREMENTS = 10_000
 BLOCK = 100
 """Measurements of a row before the next one has its turn."""
@@ -160,7 +157,7 @@ def records_of(base: Record, metric: str, microseconds: np.ndarray) -> list[Reco
 
 
 @dataclass(frozen=True)
-class WallClockJob:
+class WallClockJob(Job):
     """One grid: every row of both tables, timed in one run."""
 
     config: GridworldConfig
@@ -174,7 +171,6 @@ class WallClockJob:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Everything that the numbers depend on, but for the machine."""
         return {
             "environment": self.config.name, "seed": self.seed, "measurements": self.measurements,
             "block": BLOCK, "fence": FENCE, "batch": BATCH, "seldom": SELDOM,
@@ -182,24 +178,23 @@ class WallClockJob:
         }  # fmt: skip
 
     @property
-    def key(self) -> str:
-        """The name of this run in `runs.json`."""
-        return run_key(f"{self.config.name}/wall-clock/{self.seed}", self.settings)
+    def label(self) -> str:
+        return f"{self.config.name}/wall-clock/{self.seed}"
 
     @property
     def evaluated(self) -> int:
-        """How many measurements each row has."""
         return self.measurements
 
     @property
     def title(self) -> str:
         return f"{self.config.name} wall clock seed {self.seed}"
 
-    def check(self, runs: Path) -> None:
-        """There is no model that could be another one."""
+    def notes(self) -> dict[str, Any]:
+        """The machine, and how busy it was."""
+        machine = {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()}
+        return {"machine": machine, "load_average": round(os.getloadavg()[0], 2)}
 
-    def measure(self, bar: Counter) -> list[Record]:
-        """Records of every row."""
+    def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
         rows = contenders(self.config, self.seed)
         bar.describe(f"{self.title}: compiling")
         rows.append(Contender(rows[0].filter, "recurrent", "gradient", 0, 0))
@@ -223,27 +218,3 @@ class WallClockJob:
             metric = "us_per_gradient" if row.arm == "gradient" else "us_per_update"
             records += records_of(base, metric, times[name])
         return records
-
-    def run(self, results: Path, runs: Path, *, command: str, bar: Counter) -> bool:
-        """Do what is not recorded yet; whether anything was to do."""
-        return measure_and_record(_OnThisMachine(self), results, lambda: self.measure(bar), command)
-
-
-@dataclass(frozen=True)
-class _OnThisMachine:
-    """A job as its run is recorded: with what else the times depend on."""
-
-    job: WallClockJob
-
-    @property
-    def key(self) -> str:
-        return self.job.key
-
-    @property
-    def seed(self) -> int:
-        return self.job.seed
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        machine = {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()}
-        return {**self.job.settings, "machine": machine, "load_average": round(os.getloadavg()[0], 2)}

@@ -1,5 +1,28 @@
-"""Neural Bayesian Filtering: Algorithm 1 of the paper and its variants."""
+"""Neural Bayesian Filtering: Algorithm 1 of the paper, its proposals and its corrections."""
 
-from nbf.filters.neural.filter import NeuralBayesianFilter, NeuralState
+from nbf.filters.neural.branch import BranchProposal, CarryRule
+from nbf.filters.neural.correction import Correction, MomentMatching, NoCorrection
+from nbf.filters.neural.default import default_correction, default_proposal
+from nbf.filters.neural.even import EvenProposal
+from nbf.filters.neural.filter import NeuralBayesianFilter
+from nbf.filters.neural.look_ahead import LookAheadProposal
+from nbf.filters.neural.proposal import IndependentProposal, Prior, Proposal, Proposed
+from nbf.filters.neural.state import NeuralState
 
-__all__ = ["NeuralBayesianFilter", "NeuralState"]
+__all__ = [
+    "BranchProposal",
+    "CarryRule",
+    "Correction",
+    "EvenProposal",
+    "IndependentProposal",
+    "LookAheadProposal",
+    "MomentMatching",
+    "NeuralBayesianFilter",
+    "NeuralState",
+    "NoCorrection",
+    "Prior",
+    "Proposal",
+    "Proposed",
+    "default_correction",
+    "default_proposal",
+]

@@ -1,0 +1,111 @@
+"""What a job is: one unit of work that `nbf-paper reproduce` does once and records. Never imports jax."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from nbf.files.atomic import check_writable
+from nbf_paper.records import Record, Run, add, completed, run_key
+
+
+@runtime_checkable
+class Counter(Protocol):
+    """Where a job reports its progress."""
+
+    def describe(self, text: str) -> None: ...
+    def advance(self, done: int) -> None: ...
+
+
+@runtime_checkable
+class Training(Protocol):
+    """The training of a job's model; see `nbf_paper.experiments.training_runs.TrainingRun`."""
+
+    def train(self) -> Path: ...
+    def check_same(self) -> None: ...
+    def timing(self) -> tuple[float, list[float]]: ...
+
+
+class Job(ABC):
+    """One configuration, arm and seed of an experiment: trained if it has a model of its own, measured, recorded.
+
+    Subclasses are frozen dataclasses.
+    """
+
+    seed: int
+    """The training seed."""
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """The job as progress names it."""
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """The readable part of the run key."""
+
+    @property
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """Everything that the numbers depend on: literal names and plain values, which the run key digests."""
+
+    @property
+    @abstractmethod
+    def evaluated(self) -> int:
+        """How many episodes, beliefs or updates of each filter the progress counts."""
+
+    @abstractmethod
+    def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
+        """Do the work. `results` is the experiment's folder of records, `runs` the folder of trainings."""
+
+    def training_run(self, runs: Path) -> Training | None:
+        """The training of the job's model; None if it has no model of its own."""
+        return None
+
+    def check(self, runs: Path) -> None:
+        """Raise `InputError` if the job cannot run, or if its model was trained with other settings."""
+        training = self.training_run(runs)
+        if training is not None:
+            training.check_same()
+
+    def settings_in(self, results: Path) -> dict[str, Any]:
+        """The settings, with those that depend on what is recorded already."""
+        return self.settings
+
+    def notes(self) -> dict[str, Any]:
+        """What is recorded beside the settings, and is not part of the run key."""
+        return {}
+
+    @property
+    def key(self) -> str:
+        """The name of this run in `runs.json`."""
+        return run_key(self.label, self.settings)
+
+    def is_recorded(self, results: Path) -> bool:
+        """Whether a folder holds the records of this job."""
+        return completed(results, run_key(self.label, self.settings_in(results)))
+
+    def run(self, results: Path, runs: Path, *, command: str, bar: Counter) -> bool:
+        """Do what is not recorded yet; returns whether there was anything to do.
+
+        A training that was stopped is resumed. Records and run are written together.
+        """
+        if self.is_recorded(results):
+            return False
+        check_writable(results)
+        settings, training = self.settings_in(results), self.training_run(runs)
+        if training is not None:
+            training.train()
+        start = time.monotonic()
+        records = self.measure(results, runs, bar)
+        total = seconds = round(time.monotonic() - start, 1)
+        config: dict[str, Any] = {**settings, **self.notes(), "seconds": seconds}
+        if training is not None:
+            trained, curve = training.timing()
+            total += trained
+            config |= {"seconds": {"training": trained, "evaluation": seconds}, "loss_curve": curve}
+        add(results, records, Run(run_key(self.label, settings), self.seed, command, total, config))
+        return True

@@ -1,0 +1,143 @@
+"""Corrections of a decoded belief: what its samples and its density are changed by, given the embedding.
+
+Moment matching: an embedding that is a mean of features, θ = E[φ(x)], also says what the mean features of the decoded
+density should be. The density is exponentially tilted so that its mean features equal the embedding,
+p(x) ∝ q_θ(x) exp(λ·φ(x)), as far as the noise in θ allows: `nbf.beliefs.exponential_tilt`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from nbf.beliefs.exponential_tilt import Tilt, tilt
+from nbf.beliefs.model import support
+from nbf.capabilities import MeanFeatures
+from nbf.capability import require
+from nbf.contracts import BeliefModel, State, StateSpace
+from nbf.filters.neural.state import NeuralState
+from nbf.resampling.optimal import random_mass
+from nbf.resampling.weights import normalize
+
+
+class Correction(eqx.Module):
+    """How a decoded belief is corrected.
+
+    Arguments of the methods:
+        model: Whose decoder is corrected.
+        state: Of the filter: its embedding is the target.
+        states: A weighted set that stands for the decoded belief.
+        log_weights: Of the set.
+        space: Of the environment, in the context of the embedding.
+        newton_steps: Instead of the correction's own number; None is that one.
+    """
+
+    @abstractmethod
+    def check(self, model: BeliefModel) -> None:
+        """Raise `InputError` unless the correction can be applied to a model."""
+
+    @abstractmethod
+    def reweight(
+        self,
+        model: BeliefModel,
+        state: NeuralState,
+        states: State,
+        log_weights: Float[Array, " k"],
+        space: StateSpace,
+        newton_steps: int | None = None,
+    ) -> Float[Array, " k"]:
+        """Log weights of a set that stands for the corrected belief."""
+
+    @abstractmethod
+    def of_density(self, model: BeliefModel, state: NeuralState, space: StateSpace) -> Tilt | None:
+        """The tilt of the decoded density; None where it is not changed."""
+
+
+class NoCorrection(Correction):
+    """The decoded belief as it is: the paper's."""
+
+    def check(self, model: BeliefModel) -> None:
+        return
+
+    def reweight(
+        self,
+        model: BeliefModel,
+        state: NeuralState,
+        states: State,
+        log_weights: Float[Array, " k"],
+        space: StateSpace,
+        newton_steps: int | None = None,
+    ) -> Float[Array, " k"]:
+        return log_weights
+
+    def of_density(self, model: BeliefModel, state: NeuralState, space: StateSpace) -> None:
+        return None
+
+
+class MomentMatching(Correction):
+    """An exponential tilt towards the embedding. Needs a model with `MeanFeatures`.
+
+    The ridge of the tilt is the variance that the embedding's own sampling noise leaves: the noisier the embedding, the
+    weaker the tilt.
+    """
+
+    min_ridge: float = eqx.field(static=True, default=0.01)
+    """Ridge of an embedding without sampling noise."""
+    noise_ridge: float = eqx.field(static=True, default=4.0)
+    """Ridge of an embedding made of one random particle; it scales as 1/ESS."""
+    newton_steps: int = eqx.field(static=True, default=3)
+    """Of the minimisation that finds the tilt."""
+
+    def check(self, model: BeliefModel) -> None:
+        require(model, MeanFeatures, "MomentMatching", "Pass correction=NoCorrection(), or use a MeanConfig encoder.")
+
+    def reweight(
+        self,
+        model: BeliefModel,
+        state: NeuralState,
+        states: State,
+        log_weights: Float[Array, " k"],
+        space: StateSpace,
+        newton_steps: int | None = None,
+    ) -> Float[Array, " k"]:
+        own = self._noise(state.random_mass, state.particles.log_weights)
+
+        def ridge(share: Float[Array, ""]) -> Float[Array, ""]:
+            return jnp.maximum(own, self._noise(share, normalize(log_weights)[0]))
+
+        steps = self.newton_steps if newton_steps is None else newton_steps
+        features, found = self._tilt(model, state, states, log_weights, space, ridge, steps)
+        return found(log_weights, features)
+
+    def of_density(self, model: BeliefModel, state: NeuralState, space: StateSpace) -> Tilt:
+        states, log_weights = support(model, state.embedding, space)
+
+        def ridge(share: Float[Array, ""]) -> Float[Array, ""]:
+            # Sampling noise is no reason to correct the model: an embedding of random particles leaves it as it is.
+            larger = jnp.maximum(state.random_mass, share)
+            return larger / jnp.maximum(1.0 - larger, 1e-6)
+
+        return self._tilt(model, state, states, log_weights, space, ridge, self.newton_steps)[1]
+
+    def _tilt(
+        self,
+        model: BeliefModel,
+        state: NeuralState,
+        states: State,
+        log_weights: Float[Array, " k"],
+        space: StateSpace,
+        ridge: Callable[[Float[Array, ""]], Float[Array, ""]],
+        steps: int,
+    ) -> tuple[Float[Array, "m k"], Tilt]:
+        """The features of a set, and the tilt that matches their mean; `ridge` is of the set's random mass."""
+        features = require(model, MeanFeatures, "MomentMatching", "Pass NoCorrection().").features(states, space)
+        damping = self.min_ridge + ridge(random_mass(normalize(log_weights)[0]))
+        return features, tilt(log_weights, features, state.embedding, damping, steps)
+
+    def _noise(self, share: Float[Array, ""], log_weights: Float[Array, " n"]) -> Float[Array, ""]:
+        """The ridge for a mean over particles of which a share was random."""
+        return jnp.minimum(1.0, self.noise_ridge * share * jnp.sum(jnp.exp(2.0 * log_weights)))

@@ -1,0 +1,103 @@
+"""An auxiliary filter: a look-ahead weight selects, among many draws, those that are simulated (Pitt, Shephard 1999).
+
+The selected states keep importance weights, so that the set still stands for the belief before the observation.
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from nbf import prng
+from nbf.beliefs.exponential_tilt import tilt
+from nbf.capabilities import LookAhead, MeanFeatures
+from nbf.capability import require
+from nbf.contracts import Environment, Observation, Policy, State
+from nbf.errors import InputError
+from nbf.filters.neural.correction import NoCorrection
+from nbf.filters.neural.even import EvenProposal, decoded
+from nbf.filters.neural.proposal import Prior, Proposal, Proposed, simulated
+from nbf.resampling.optimal import optimal_resample, split_heavy
+from nbf.resampling.weights import normalize
+
+
+class LookAheadProposal(Proposal):
+    """Select by a look-ahead weight. Needs `LookAhead`. Without an observation it is `EvenProposal`."""
+
+    candidates: int = eqx.field(static=True, default=128)
+    """Draws among which those that are simulated are selected; at least as many as particles."""
+    defensive: float = eqx.field(static=True, default=0.1)
+    """The part of the selection that ignores the look-ahead weight: no importance weight is larger than 1/defensive
+    times what it would be without it."""
+    calibration_ridge: float = eqx.field(static=True, default=0.2)
+    """Ridge of the tilt that brings the selected states to the mean features of all candidates."""
+    newton_steps: int = eqx.field(static=True, default=2)
+    """Of both tilts. A third step changes no divergence by more than its standard error, and takes its time twice."""
+
+    def __check_init__(self) -> None:
+        if self.candidates < 1 or not 0 < self.defensive <= 1:
+            raise InputError(
+                "LookAheadProposal needs candidates of at least 1 and a defensive part in (0, 1]; got "
+                f"{self.candidates} and {self.defensive}."
+            )
+
+    def check(self, environment: Environment, num_particles: int) -> None:
+        require(environment, LookAhead, "LookAheadProposal", "Use EvenProposal.")
+
+    def __call__(
+        self,
+        key: Key[Array, ""],
+        prior: Prior,
+        observation: Observation,
+        environment: Environment,
+        policy: Policy,
+    ) -> Proposed:
+        if observation is None:
+            return EvenProposal()(key, prior, observation, environment, policy)
+        guide = require(environment, LookAhead, "LookAheadProposal", "Use EvenProposal.")
+        n = prior.num_particles
+        keys = prng.split(key, n + 1)
+        draw_key, select_key, _ = prng.split(keys[0], 3)
+        states, log_weights, drawn = decoded(draw_key, prior, max(n, self.candidates))
+        log_weights = prior.corrected(states, log_weights, self.newton_steps)
+        guesses = jax.vmap(guide.look_ahead, (None, 0, None))(observation, states, policy)
+        parents, weights, lost = self._selected(select_key, guesses, states, log_weights, prior)
+        return simulated(keys[1:], parents, weights, jnp.maximum(lost, drawn), environment, policy)
+
+    def _selected(
+        self,
+        key: Key[Array, ""],
+        guesses: Float[Array, " k"],
+        states: State,
+        log_weights: Float[Array, " k"],
+        prior: Prior,
+    ) -> tuple[State, Float[Array, " n"], Float[Array, ""]]:
+        """Of k candidates the n from which the observation is likely, with importance weights that keep the prior
+        unbiased, and the share of the mass that was decided by a random choice."""
+        likely = guesses - jax.nn.logsumexp(log_weights + guesses)
+        favour = jnp.logaddexp(
+            jnp.log1p(-self.defensive) + jnp.where(likely < jnp.inf, likely, -jnp.inf), jnp.log(self.defensive)
+        )
+        favoured, log_total = normalize(log_weights + favour)
+        resample_key, split_key = prng.split(key)
+        features = self._features(states, prior)
+        columns = jnp.zeros((log_weights.shape[0], 0)) if features is None else features.T
+        (few, few_favour, few_columns), weights, lost = optimal_resample(
+            resample_key, (states, favour, columns), favoured, prior.num_particles
+        )
+        if features is not None:
+            target = features @ jnp.exp(favoured)
+            found = tilt(weights, few_columns.T, target, self.calibration_ridge, self.newton_steps)
+            weights = normalize(found(weights, few_columns.T))[0]
+        chosen, weights = split_heavy(split_key, weights)
+        few, few_favour = jax.tree.map(lambda leaf: leaf[chosen], (few, few_favour))
+        return few, weights + log_total - few_favour, lost
+
+    def _features(self, states: State, prior: Prior) -> Float[Array, "m k"] | None:
+        """Of the candidates, where moments are matched."""
+        if isinstance(prior.correction, NoCorrection):
+            return None
+        model = require(prior.model, MeanFeatures, "A correction", "Pass correction=NoCorrection().")
+        return model.features(states, prior.space)

@@ -1,0 +1,148 @@
+"""Proposals: how a belief becomes particles, and where each is moved to (lines 2 to 4 of Algorithm 1).
+
+A proposal turns the belief before a step into parents x, children x' and log weights, such that the weighted pairs
+stand for p(x) T(x, π)[x']. The filter then weighs them by the likelihood of the observation.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from nbf import prng
+from nbf.contracts import BeliefModel, Environment, Observation, Policy, State, StateSpace
+from nbf.filters.neural.correction import Correction
+from nbf.filters.neural.state import NeuralState
+
+
+class Prior(eqx.Module):
+    """The belief before a step, as a proposal sees it."""
+
+    model: BeliefModel
+    correction: Correction
+    state: NeuralState
+    space: StateSpace
+    """Of the environment at this step, in the context of the embedding."""
+    num_particles: int = eqx.field(static=True)
+
+    def corrected(
+        self, states: State, log_weights: Float[Array, " k"], newton_steps: int | None = None
+    ) -> Float[Array, " k"]:
+        """Correct the weights of a set that stands for the decoded belief.
+
+        Args:
+            states: The set.
+            log_weights: Its log weights.
+            newton_steps: Instead of the correction's own number.
+
+        Returns:
+            Its log weights for the corrected belief.
+        """
+        return self.correction.reweight(self.model, self.state, states, log_weights, self.space, newton_steps)
+
+
+class Proposed(eqx.Module):
+    """What a proposal gives."""
+
+    parents: State
+    """n states of the belief."""
+    children: State
+    """Where each is moved to."""
+    log_weights: Float[Array, " n"]
+    """Of the pairs, before the observation; illegal parents have -inf."""
+    random_mass: Float[Array, ""]
+    """The share of the mass that was decided by a random choice."""
+    carried_share: Float[Array, ""]
+    """The share of the next belief that the children may stand for themselves."""
+
+
+class Proposal(eqx.Module):
+    """How particles are proposed. Its fields are constants; they are compiled in."""
+
+    @abstractmethod
+    def check(self, environment: Environment, num_particles: int) -> None:
+        """Raise `InputError` unless the proposal can be used.
+
+        Args:
+            environment: Of the filter.
+            num_particles: Of the filter.
+        """
+
+    @abstractmethod
+    def __call__(
+        self,
+        key: Key[Array, ""],
+        prior: Prior,
+        observation: Observation,
+        environment: Environment,
+        policy: Policy,
+    ) -> Proposed:
+        """Propose `prior.num_particles` weighted pairs of a parent and a child."""
+
+    @property
+    def carries(self) -> bool:
+        """Whether children may stand for a share of the next belief themselves."""
+        return False
+
+
+def uniform_log_weights(n: int) -> Float[Array, " n"]:
+    """Make normalised log weights that are all alike.
+
+    Args:
+        n: How many.
+
+    Returns:
+        n numbers, -log n.
+    """
+    return jnp.full(n, -math.log(n), jnp.float32)
+
+
+def simulated(
+    keys: Key[Array, " n"],
+    parents: State,
+    log_weights: Float[Array, " n"],
+    random_mass: Float[Array, ""],
+    environment: Environment,
+    policy: Policy,
+) -> Proposed:
+    """Move every parent by the simulator.
+
+    Args:
+        keys: One for each parent.
+        parents: n states.
+        log_weights: Of the parents.
+        random_mass: The share of their mass that was decided by a random choice.
+        environment: Of this step.
+        policy: π.
+
+    Returns:
+        The proposal; nothing of it is carried.
+    """
+    children = jax.vmap(environment.transition, (0, 0, None))(keys, parents, policy)
+    return Proposed(parents, children, log_weights, random_mass, jnp.zeros(()))
+
+
+class IndependentProposal(Proposal):
+    """The paper's: n independent draws of the decoded belief, each moved by the simulator."""
+
+    def check(self, environment: Environment, num_particles: int) -> None:
+        return
+
+    def __call__(
+        self,
+        key: Key[Array, ""],
+        prior: Prior,
+        observation: Observation,
+        environment: Environment,
+        policy: Policy,
+    ) -> Proposed:
+        n = prior.num_particles
+        keys = prng.split(key, n + 1)
+        states = prior.model.sample(keys[0], prior.state.embedding, n, prior.space)
+        legal = jnp.where(jax.vmap(prior.space.contains)(states), uniform_log_weights(n), -jnp.inf)
+        return simulated(keys[1:], states, prior.corrected(states, legal), jnp.ones(()), environment, policy)
