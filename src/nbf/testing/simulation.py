@@ -1,4 +1,4 @@
-"""A few episodes and many draws of an environment under test, compiled; and sets of trees as rows of numbers."""
+"""Compiled rollouts and draws of an environment under test, and conversion of trees to rows of numbers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,26 @@ from nbf.capabilities import Enumerable, KnownTransitions, Stencil
 from nbf.contracts import Environment, Policy
 
 EPISODES, STEPS = 8, 6
+"""Episodes that are rolled out, and steps of each."""
 CASES = 6
 """Pairs of a state and its next one at which draws are compared with probabilities."""
 DRAWS = 8192
-"""Draws at each of them."""
+"""Draws for each such pair."""
 TOLERANCE = 1e-4
-"""Of float32 algebra: sums of probabilities, round trips."""
+"""For float32 arithmetic: sums of probabilities, round trips."""
 
 
 def once(environment: Environment, policy: Policy, key: Key[Array, ""]) -> dict[str, PyTree]:
-    """Every function of the contract, called once."""
+    """Call every function of the contract once.
+
+    Args:
+        environment: The environment.
+        policy: A policy for it.
+        key: The randomness of all draws.
+
+    Returns:
+        The results by name.
+    """
     keys = jax.random.split(key, 3)
     state = environment.init(keys[0])
     next_state = environment.transition(keys[1], state, policy)
@@ -31,6 +41,17 @@ def once(environment: Environment, policy: Policy, key: Key[Array, ""]) -> dict[
 
 
 def look(environment: Environment, key: Key[Array, ""], state: PyTree, next_state: PyTree) -> dict[str, PyTree]:
+    """Call every function of the contract that applies to a transition.
+
+    Args:
+        environment: The environment.
+        key: The randomness of the observation.
+        state: The state before the transition.
+        next_state: The state after it.
+
+    Returns:
+        The results by name.
+    """
     observation = environment.observe(key, state, next_state)
     encoded = environment.space.encode(next_state)
     return {
@@ -47,7 +68,17 @@ def look(environment: Environment, key: Key[Array, ""], state: PyTree, next_stat
 
 @eqx.filter_jit
 def rollouts(environment: Environment, policy: Policy, key: Key[Array, ""]) -> dict[str, PyTree]:
-    """A few episodes, as one set of pairs of a state and its next one, the earliest steps first."""
+    """Roll out a few episodes.
+
+    Args:
+        environment: The environment.
+        policy: A policy for it.
+        key: The randomness of all draws.
+
+    Returns:
+        What `look` finds at each transition, along one axis, earliest steps first; and another observation for each
+        (`other`), with its likelihood.
+    """
 
     def step(state: PyTree, key: Key[Array, ""]) -> tuple[PyTree, dict[str, PyTree]]:
         move_key, look_key = jax.random.split(key)
@@ -66,18 +97,48 @@ def rollouts(environment: Environment, policy: Policy, key: Key[Array, ""]) -> d
 
 @eqx.filter_jit
 def observations(environment: Environment, key: Key[Array, ""], states: PyTree, next_states: PyTree) -> PyTree:
+    """Draw many observations of each case.
+
+    Args:
+        environment: The environment.
+        key: The randomness of the draws.
+        states: The states before the transitions.
+        next_states: The states after them.
+
+    Returns:
+        `CASES` x `DRAWS` observations.
+    """
     keys = jax.random.split(key, (CASES, DRAWS))
     return jax.vmap(jax.vmap(environment.observe, (0, None, None)))(keys, states, next_states)
 
 
 @eqx.filter_jit
 def likelihoods(environment: Environment, observations: PyTree, states: PyTree, next_states: PyTree) -> Array:
+    """Compute the log likelihood of many observations of each case.
+
+    Args:
+        environment: The environment.
+        observations: The observations, with an axis of cases and one of draws.
+        states: The states before the transitions.
+        next_states: The states after them.
+
+    Returns:
+        One number for each observation.
+    """
     return jax.vmap(jax.vmap(environment.log_likelihood, (0, None, None)))(observations, states, next_states)
 
 
 @eqx.filter_jit
 def lists(environment: Enumerable, key: Key[Array, ""]) -> tuple[PyTree, Array, Array, Array]:
-    """Every state, the index of each, log p0 of each, and the index of many first states."""
+    """List the states of an environment, and draw initial ones.
+
+    Args:
+        environment: The environment.
+        key: The randomness of the draws.
+
+    Returns:
+        All states, the index of each, log p0 of each, and the indices of `DRAWS` initial states.
+    """
     drawn = jax.vmap(lambda key: environment.index(environment.init(key)))(jax.random.split(key, DRAWS))
     states = environment.states()
     return states, jax.vmap(environment.index)(states), environment.initial_log_probs(), drawn
@@ -87,7 +148,17 @@ def lists(environment: Enumerable, key: Key[Array, ""]) -> tuple[PyTree, Array, 
 def branches(
     environment: Enumerable, policy: Policy, key: Key[Array, ""], states: PyTree
 ) -> tuple[PyTree, Array, Array, Array, Array]:
-    """The successors of each state, log T, index and legality of each; and the index of many next states."""
+    """List the successors of each state, and draw next states.
+
+    Args:
+        environment: The environment.
+        policy: A policy for it.
+        key: The randomness of the draws.
+        states: `CASES` states.
+
+    Returns:
+        The successors, log T, index and legality of each, and for each state the indices of `DRAWS` next states.
+    """
 
     def move(key: Key[Array, ""], state: PyTree) -> Array:
         return environment.index(environment.transition(key, state, policy))
@@ -100,7 +171,16 @@ def branches(
 
 @eqx.filter_jit
 def offsets(environment: Stencil, policy: Policy, states: PyTree) -> tuple[Array, Array]:
-    """The index that each offset leads to, and the probability of it."""
+    """Follow every offset from each state.
+
+    Args:
+        environment: The environment.
+        policy: A policy for it.
+        states: Some states.
+
+    Returns:
+        The index of the state that each offset leads to, and its probability.
+    """
     ends = states[:, None] + jnp.asarray(environment.offsets, jnp.int32)
     log_probs = jax.vmap(environment.offset_log_probs, (0, None))(states, policy)
     return jax.vmap(jax.vmap(environment.index))(ends), jnp.exp(log_probs)
@@ -108,7 +188,16 @@ def offsets(environment: Stencil, policy: Policy, states: PyTree) -> tuple[Array
 
 @eqx.filter_jit
 def known_transitions(environment: KnownTransitions, policy: Policy, states: PyTree) -> tuple[Array, Array]:
-    """The index that each branch leads to, and the probability of it."""
+    """Follow every branch from each state.
+
+    Args:
+        environment: The environment.
+        policy: A policy for it.
+        states: Some states.
+
+    Returns:
+        The index of the state that each branch leads to, and its probability.
+    """
     numbers = jnp.arange(environment.num_branches)
 
     def each(state: PyTree) -> tuple[Array, Array]:
@@ -121,15 +210,40 @@ def known_transitions(environment: KnownTransitions, policy: Policy, states: PyT
 
 
 def leaves(tree: PyTree) -> list[np.ndarray]:
+    """Convert the leaves of a tree to NumPy arrays.
+
+    Args:
+        tree: The tree.
+
+    Returns:
+        Its leaves.
+    """
     return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
 
 
 def width(leaf: np.ndarray, axes: int = 2) -> int:
+    """Count the numbers in one entry of a leaf.
+
+    Args:
+        leaf: The leaf.
+        axes: Number of leading axes that count entries.
+
+    Returns:
+        The product of the other axes.
+    """
     return int(np.prod(leaf.shape[axes:]))
 
 
 def rows(tree: PyTree, axes: int = 2) -> tuple[np.ndarray, Any]:
-    """A set of trees, with `axes` leading axes, as rows of numbers; and the way back."""
+    """Convert a set of trees to rows of numbers.
+
+    Args:
+        tree: The set.
+        axes: Number of leading axes that count entries.
+
+    Returns:
+        The rows, and a function that makes trees of rows again.
+    """
     parts, structure = leaves(tree), jax.tree.structure(tree)
     flat = np.concatenate([leaf.reshape(*leaf.shape[:axes], -1).astype(np.float64) for leaf in parts], axis=-1)
     ends = np.cumsum([width(leaf, axes) for leaf in parts])[:-1]
@@ -143,14 +257,31 @@ def rows(tree: PyTree, axes: int = 2) -> tuple[np.ndarray, Any]:
 
 
 def same(one: Any, other: Any) -> bool:
+    """Compare two arrays exactly, with NaN equal to NaN.
+
+    Args:
+        one: An array.
+        other: Another one.
+
+    Returns:
+        Whether they are equal.
+    """
     return bool(np.array_equal(np.asarray(one), np.asarray(other), equal_nan=np.asarray(one).dtype.kind == "f"))
 
 
 def close(found: PyTree, expected: PyTree) -> np.ndarray:
-    """For each entry of two sets whether they agree, floats up to rounding."""
+    """Compare two sets entry by entry, floats up to rounding.
+
+    Args:
+        found: A set of trees.
+        expected: Another one.
+
+    Returns:
+        For each entry, whether the two agree.
+    """
     agree = []
     for one, other in zip(leaves(found), leaves(expected), strict=True):
-        # Relative to the largest: what is encoded as numbers of order one loses digits next to zero.
+        # Relative to the largest: an encoding of order one loses precision for numbers near zero.
         allowed = TOLERANCE * max(1.0, float(np.abs(other).max())) if other.dtype.kind == "f" else 0.0
         agree.append((np.abs(one - other) <= allowed).reshape(len(one), -1).all(axis=1))
     return np.all(agree, axis=0)
