@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nbf_paper.experiments import donuts, goofspiel, triangulation
+from nbf_paper.experiments.choices import EXPERIMENTS
 from nbf_paper.experiments.selfplay import SelfPlayConfig
 from nbf_paper.experiments.walks import WalkConfig
 from nbf_paper.records import read_records
-from nbf_paper.report.pages import EXPERIMENTS
 
 
 class Bar:
@@ -58,7 +58,7 @@ def run_twice(name, job, tmp_path):
 
 
 def drawn(name, folder):
-    page = EXPERIMENTS[name](folder)
+    page = EXPERIMENTS[name].page(folder)
     for draw in page.figures.values():
         draw()
     return page

@@ -206,7 +206,7 @@ def test_an_interrupted_training_says_how_to_go_on(capsys: pytest.CaptureFixture
     def stopped(*arguments: object, **options: object) -> Path:
         raise fit.TrainingStopped("stopped at step 20 of 40")
 
-    monkeypatch.setattr("nbf_paper.experiments.gridworld.train", stopped)
+    monkeypatch.setattr("nbf_paper.experiments.training_runs.TrainingRun.train", stopped)
     assert main(list(TRAIN)) == 130
     typed = shlex.join(["nbf-paper", *TRAIN])
     told = f"nbf-paper: training stopped at step 20 of 40; it goes on with: {typed}"
@@ -219,7 +219,7 @@ def test_a_loss_that_is_not_finite_is_an_error_not_a_traceback(
     def diverged(*arguments: object, **options: object) -> Path:
         raise FloatingPointError("The loss became nan by step 20.")
 
-    monkeypatch.setattr("nbf_paper.experiments.gridworld.train", diverged)
+    monkeypatch.setattr("nbf_paper.experiments.training_runs.TrainingRun.train", diverged)
     Path("runs").mkdir()
     assert "The loss became nan" in PAPER.refused(capsys, *TRAIN)
 

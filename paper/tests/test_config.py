@@ -7,7 +7,8 @@ import pytest
 from nbf.environments.goofspiel_game import GoofspielGame, UniformPolicy
 from nbf.environments.triangulation import TriangulationFamily
 from nbf.spaces import Box
-from nbf_paper.config import GRIDWORLD_NAMES, GoofspielConfig, GridworldConfig, TriangulationConfig
+from nbf_paper.config import GoofspielConfig, GridworldConfig, TriangulationConfig
+from nbf_paper.names import GRIDWORLD_NAMES
 
 
 @pytest.mark.parametrize("name", GRIDWORLD_NAMES)

@@ -8,7 +8,7 @@ from jobs import donuts_job, drawn, goofspiel_job, run_twice, triangulation_job
 from nbf.errors import InputError
 from nbf_paper.experiments import goofspiel
 from nbf_paper.records import RecordError
-from nbf_paper.report.pages import EXPERIMENTS
+from nbf_paper.report import donuts
 
 
 @pytest.mark.slow
@@ -20,7 +20,7 @@ def test_donuts(tmp_path):
     assert set(page.figures) == {"donuts.png", "donuts-densities.png"}
     (folder / "mixture.npz").write_bytes(b"PK\x03\x04 no picture")
     with pytest.raises(RecordError, match="make it anew with `nbf-paper reproduce donuts`"):
-        EXPERIMENTS["donuts"](folder)
+        donuts.page(folder)
 
 
 def assert_bounded(records):

@@ -14,9 +14,10 @@ import pytest
 from pages import picture, record_some, undrawn
 from paths import RESULTS
 
+from nbf_paper.experiments.choices import EXPERIMENTS
 from nbf_paper.records import read_runs
 from nbf_paper.report.html import Opening, Report, changed, page_text, read_markdown
-from nbf_paper.report.pages import EXPERIMENTS, present, write_html
+from nbf_paper.report.pages import present, write_html
 from nbf_paper.report.tables import MISSING, Page, layout
 
 VOID = {"meta", "img", "br", "link", "input", "hr", "base", "source", "embed"}

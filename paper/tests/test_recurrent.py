@@ -30,7 +30,7 @@ from nbf.sources.prefixes import PrefixPosteriors
 from nbf.training.config import FitConfig
 from nbf.training.fit import fit
 from nbf_paper.config import GoofspielConfig, GridworldConfig
-from nbf_paper.experiments import gridworld, recurrent, requests
+from nbf_paper.experiments import gridworld, model_files, recurrent
 
 SMALL = ModelConfig(
     LatticeConfig((3, 3)), EnumeratedDecoderConfig(depth=0), RecurrentConfig(symbols=5, width=6), embedding=6
@@ -139,7 +139,7 @@ def test_gridworld_is_recorded_once_and_drawn(tmp_path):
         ("recurrent", "", 0, 0)
     }
     assert "Recurrent" in drawn("gridworld", folder).tables["gridworld-fixed"]
-    model, about = requests.described(job.train(tmp_path / "runs"))
+    model, about = model_files.described(job.training_run(tmp_path / "runs").path)
     assert (about["arm"], about["environment"]) == ("recurrent", "5-2D-fixed")
     rows = gridworld.contenders(job.config, "faithful", model, scored)
     assert {row.name for row in rows} == {"recurrent", "pf", "exact"}

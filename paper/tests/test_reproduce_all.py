@@ -7,24 +7,24 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from pages import picture, record_some
 from paths import RESULTS
 
-from nbf.cli.main import main
 from nbf.errors import InputError
+from nbf_paper.cli.main import main
 from nbf_paper.experiments import choices
-from nbf_paper.experiments.training_runs import Counter
-from nbf_paper.records import completed, read_runs
+from nbf_paper.experiments.job import Counter, Job
+from nbf_paper.records import Record, completed, read_runs
 from nbf_paper.report import pages
 
 ALL = ["reproduce", "all"]
 
 
 @dataclass(frozen=True)
-class Recording:
+class Recording(Job):
     """A job that takes no time; what happens before it records is looked up by its title."""
 
     experiment: str
@@ -32,20 +32,29 @@ class Recording:
     amount: choices.Amount
     before: ClassVar[dict[str, Callable[[], None]]] = {}
     ran: ClassVar[list[str]] = []
-    evaluated: int = 1
+    evaluated = 1
+    settings: ClassVar[dict[str, Any]] = {}
 
     @property
     def title(self) -> str:
         return self.config
 
     @property
+    def label(self) -> str:
+        return self.config
+
+    @property
     def key(self) -> str:
         return f"{self.config}/"
 
-    def check(self, runs: Path) -> None: ...
+    def is_recorded(self, results: Path) -> bool:
+        return completed(results, self.key)
+
+    def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
+        raise NotImplementedError
 
     def run(self, results: Path, runs: Path, *, command: str, bar: Counter) -> bool:
-        if completed(results, self.key):
+        if self.is_recorded(results):
             return False
         self.ran.append(self.config)
         self.before.get(self.config, lambda: None)()
@@ -53,27 +62,39 @@ class Recording:
         return True
 
 
-@dataclass(frozen=True)
-class Grids:
-    configs: tuple[str, ...] = ("5-2D-fixed", "8-2D-random")
+@dataclass(frozen=True, kw_only=True)
+class Grids(choices.Gridworld):
+    def jobs(self, amount: choices.Amount) -> Sequence[Job]:
+        return [Recording("gridworld", config, amount) for config in ("5-2D-fixed", "8-2D-random")]
 
-    def jobs(self, amount: choices.Amount) -> Sequence[choices.Job]:
-        return [Recording("gridworld", config, amount) for config in self.configs]
+    @classmethod
+    def parts(cls) -> tuple[choices.Part, ...]:
+        return (choices.Part(cls()),)
+
+    quick_parts = parts
 
 
-@dataclass(frozen=True)
-class Rings:
-    def jobs(self, amount: choices.Amount) -> Sequence[choices.Job]:
+@dataclass(frozen=True, kw_only=True)
+class Planes(choices.Triangulation):
+    quick = choices.Amount(steps=7, episodes=3, few=True)
+
+    def jobs(self, amount: choices.Amount) -> Sequence[Job]:
         return [Recording("triangulation", "triangulation", amount)]
+
+    @classmethod
+    def parts(cls) -> tuple[choices.Part, ...]:
+        return (choices.Part(cls(), seeds=2, steps=50),)
+
+    @classmethod
+    def quick_parts(cls) -> tuple[choices.Part, ...]:
+        return (choices.Part(cls()),)
 
 
 @pytest.fixture(autouse=True)
 def two_experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In an empty folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        choices, "EXPERIMENTS", {"gridworld": choices.Entry(Grids), "triangulation": choices.Entry(Rings)}
-    )
+    monkeypatch.setattr(choices, "EXPERIMENTS", {kind.name: kind for kind in (Grids, Planes)})
     monkeypatch.setattr(pages, "png", lambda figure: picture())
     monkeypatch.setattr(Recording, "before", {})
     monkeypatch.setattr(Recording, "ran", [])
@@ -110,7 +131,7 @@ def test_a_failure_costs_only_itself_and_is_told_at_the_end(error: Exception, ca
     assert main(ALL) == 1
     printed = capsys.readouterr()
     assert Recording.ran == ["5-2D-fixed", "8-2D-random", "triangulation"]
-    assert printed.err.splitlines()[-1] == f"nbf: gridworld: 5-2D-fixed failed: {error}"
+    assert printed.err.splitlines()[-1] == f"nbf-paper: gridworld: 5-2D-fixed failed: {error}"
     assert ("Traceback" in printed.err) == isinstance(error, ZeroDivisionError)
     assert [run.key for run in read_runs("results/gridworld")] == ["8-2D-random/"]
     assert 'id="triangulation"' in Path("nbf-report.html").read_text()
@@ -125,14 +146,14 @@ def test_an_experiment_that_cannot_even_be_planned_costs_only_itself(
 ):
     monkeypatch.setattr(Grids, "jobs", lambda self, amount: fails(ImportError("no such package"))())
     assert main(ALL) == 1
-    assert capsys.readouterr().err.splitlines()[-1] == "nbf: gridworld failed: no such package"
+    assert capsys.readouterr().err.splitlines()[-1] == "nbf-paper: gridworld failed: no such package"
     assert Recording.ran == ["triangulation"]
 
 
 def test_an_interrupted_run_goes_on_with_the_same_command(capsys: pytest.CaptureFixture[str]):
     Recording.before["8-2D-random"] = fails(KeyboardInterrupt())
     assert main([*ALL, "--quick"]) == 130
-    assert capsys.readouterr().err.splitlines()[-1].endswith("go on with: nbf-paper reproduce all --quick")
+    assert capsys.readouterr().err.splitlines()[-1].endswith("Go on with: nbf-paper reproduce all --quick")
     assert [run.key for run in read_runs("results-quick/gridworld")] == ["5-2D-fixed/"]
     Recording.before.clear()
     assert main([*ALL, "--quick"]) == 0
@@ -141,12 +162,10 @@ def test_an_interrupted_run_goes_on_with_the_same_command(capsys: pytest.Capture
     assert not Path("results").exists()
 
 
-def test_how_much_is_done_follows_the_entry_and_the_options(monkeypatch: pytest.MonkeyPatch):
+def test_how_much_is_done_follows_the_experiment_and_the_options(monkeypatch: pytest.MonkeyPatch):
     amounts: list[choices.Amount] = []
-    monkeypatch.setattr(Rings, "jobs", lambda self, amount: amounts.append(amount) or [])
-    quick = choices.Amount(steps=7, episodes=3, few=True)
-    entry = choices.Entry(Rings, quick, parts=(choices.Part(Rings(), 2, 50),), quick_parts=(choices.Part(Rings()),))
-    monkeypatch.setattr(choices, "EXPERIMENTS", {"triangulation": entry})
+    monkeypatch.setattr(Planes, "jobs", lambda self, amount: amounts.append(amount) or [])
+    monkeypatch.setattr(choices, "EXPERIMENTS", {"triangulation": Planes})
     monkeypatch.setattr("nbf_paper.report.pages.write_html", lambda *arguments: None)
     for options in ([], ["--quick"], ["--quick", "--steps", "9", "--first-seed", "4", "--seeds", "3"]):
         assert main([*ALL, *options]) == 0
@@ -159,18 +178,22 @@ def test_how_much_is_done_follows_the_entry_and_the_options(monkeypatch: pytest.
 LISTED = dict(choices.EXPERIMENTS)
 
 
-def test_every_experiment_has_a_page_and_every_page_an_experiment_in_one_order():
-    assert list(pages.EXPERIMENTS) == list(LISTED)
+@pytest.mark.parametrize("name", LISTED)
+def test_every_experiment_has_one_name_and_a_page(name: str):
+    kind = LISTED[name]
+    assert kind.name == name
+    assert kind.page(RESULTS / name).tables
 
 
 @pytest.mark.parametrize("name", LISTED)
 def test_all_runs_whatever_is_on_record_and_quick_every_experiment(name: str):
     def keys(*, quick: bool) -> list[str]:
         found = []
-        for part in LISTED[name].planned(quick=quick):
-            usual = LISTED[name].quick if quick else choices.Amount(steps=part.steps)
+        kind = LISTED[name]
+        for part in kind.quick_parts() if quick else kind.parts():
+            usual = kind.quick if quick else choices.Amount(steps=part.steps)
             amount = choices.Amount(range(part.seeds), usual.steps, usual.episodes, usual.few)
-            found += [job.key for job in part.options.jobs(amount)]
+            found += [job.key for job in part.experiment.jobs(amount)]
         return found
 
     full, quick = keys(quick=False), keys(quick=True)
@@ -179,4 +202,4 @@ def test_all_runs_whatever_is_on_record_and_quick_every_experiment(name: str):
     recorded = {run.key for run in read_runs(RESULTS / name)}
     if name == "simulation-cost":  # the rest of its keys depends on the filters that were on record then
         recorded, full = ({key.rpartition("/")[0] for key in some} for some in (recorded, full))
-    assert recorded <= set(full), "enter what is new on record into the parts of `choices.EXPERIMENTS`"
+    assert recorded <= set(full), "enter what is new on record into the experiment's `parts`"

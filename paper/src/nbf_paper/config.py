@@ -11,12 +11,8 @@ from nbf.environments.goofspiel import GoofspielFamily
 from nbf.environments.goofspiel_game import GoofspielGame
 from nbf.environments.triangulation import BEACONS, TriangulationFamily
 from nbf.errors import InputError
+from nbf_paper.names import GRIDWORLD_NAMES, game_name
 
-GRIDWORLD_NAMES = (
-    *(f"{size}-{dimension}D-{kind}" for kind in ("fixed", "random") for dimension in (2, 3) for size in (5, 8)),
-    "8-2D-random-diffuse",
-)
-"""The paper's eight configurations and the diffuse one; any other size follows the same pattern."""
 DIFFUSE_TEMPERATURE = 1.0
 
 
@@ -129,7 +125,7 @@ class GoofspielConfig:
     @property
     def name(self) -> str:
         """As records name it."""
-        return f"k={self.cards}" + ("-standard" if self.standard else "")
+        return game_name(self.cards) + ("-standard" if self.standard else "")
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -36,13 +36,16 @@ class Train(Command):
     """Folder that keeps the trainings; a model goes to RUNS/gridworld/CONFIG/ARM-SEED."""
 
     def answer(self) -> dict[str, Any]:
-        from nbf_paper.experiments.gridworld import train
-        from nbf_paper.experiments.requests import described, jobs
+        from nbf_paper.experiments.choices import Amount
+        from nbf_paper.experiments.gridworld import EvaluationConfig, trained_jobs
+        from nbf_paper.experiments.model_files import described
 
-        job = jobs([self.config], [self.arm], [self.seed], self.steps, 2)[0]
+        asked = Amount(seeds=(self.seed,), steps=self.steps)
+        seeds, steps = asked.checked_seeds(), asked.checked_steps()
+        (job,) = trained_jobs([self.config], [self.arm], seeds, steps, EvaluationConfig())
         job.check(self.runs)
         check_writable(self.runs)
-        path = train(job.config, job.arm, job.seed, self.runs, steps=job.steps)
+        path = job.training_run(self.runs).train()
         return {"model": str(path), **described(path)[1]}
 
     def show(self, answer: dict[str, Any], console: Console) -> None:
@@ -68,8 +71,10 @@ class Evaluate(Command):
 
     def answer(self) -> dict[str, Any]:
         from nbf.plot.terminal import Meter
+        from nbf.prng import seed
+        from nbf_paper.experiments.choices.experiment import at_least
         from nbf_paper.experiments.gridworld import EvaluationConfig, evaluate
-        from nbf_paper.experiments.requests import at_least, described, fitting_config, seed
+        from nbf_paper.experiments.model_files import described, fitting_config
 
         model, about = described(self.checkpoint)
         config = fitting_config(self.checkpoint, about, self.config)
@@ -101,7 +106,7 @@ COMMANDS: dict[str, type[Command]] = {
 
 @dataclass(frozen=True)
 class _Last:
-    """A meter that is told only the last part of each description."""
+    """A meter that shows only the last part of each description."""
 
     meter: Any
 
@@ -113,7 +118,7 @@ class _Last:
 
 
 def _means(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """One entry per filter, of the means over all steps."""
+    """The means over all steps, one entry per filter."""
     found = {(row_of(record), record.metric): record for record in records if record.step == ALL}
     rows = []
     for row in sorted({row for row, _ in found}, key=row_order):

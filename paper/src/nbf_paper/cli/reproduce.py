@@ -17,13 +17,14 @@ from tyro.conf import Suppress, arg, subcommand
 from nbf.cli.command import FAILED, Command, Flag, is_mistake, say
 from nbf.files.atomic import check_writable
 from nbf_paper.experiments import choices
-from nbf_paper.records import completed
+from nbf_paper.experiments.choices.experiment import at_least
+from nbf_paper.experiments.job import Job
 
 if TYPE_CHECKING:
     Chosen = choices.Experiment | choices.All
 else:
-    _OPTIONS = {**{name: entry.options for name, entry in choices.EXPERIMENTS.items()}, "all": choices.All}
-    Chosen = Union[tuple(Annotated[options, subcommand(name)] for name, options in _OPTIONS.items())]  # noqa: UP007
+    _SUBCOMMANDS = {**choices.EXPERIMENTS, "all": choices.All}
+    Chosen = Union[tuple(Annotated[kind, subcommand(name)] for name, kind in _SUBCOMMANDS.items())]  # noqa: UP007
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,11 +67,11 @@ class Reproduce(Command):
     def _one(self, experiment: choices.Experiment) -> dict[str, Any]:
         """Run one experiment; whatever can be refused is refused before any work."""
         results, runs = self.folders
-        folder = results / choices.name_of(experiment)
+        folder = results / experiment.name
         todo = self._jobs(choices.Part(experiment))
         check_writable(folder)
         check_writable(runs)
-        recorded = [completed(folder, job.key) for job in todo]
+        recorded = [job.is_recorded(folder) for job in todo]
         for job, finished in zip(todo, recorded, strict=True):
             if not finished:
                 job.check(runs)
@@ -82,7 +83,7 @@ class Reproduce(Command):
         return {"results": str(folder), "runs": done}
 
     def _everything(self, options: choices.All) -> dict[str, Any]:
-        """Run all that is planned; what fails is told at the end and costs nothing but itself."""
+        """Run all that is planned; a job that fails does not stop the others and is reported at the end."""
         results, runs = self.folders
         page = options.html or Path("nbf-report-quick.html" if self.quick else "nbf-report.html")
         failed: list[dict[str, str]] = []
@@ -94,7 +95,7 @@ class Reproduce(Command):
             elapsed = timedelta(seconds=round(time.monotonic() - begin))
             say(f"[{number}/{len(todo)}] {elapsed}  {name}: {job.title}")
             with _collected(failed, f"{name}: {job.title}"):
-                if not completed(results / name, job.key):
+                if not job.is_recorded(results / name):
                     job.check(runs)
                 done.append({"experiment": name, **self._run(job, results / name)})
             if number == len(todo) or todo[number][0] != name:
@@ -105,28 +106,25 @@ class Reproduce(Command):
             write_html(results, page)
         return {"results": str(results), "runs": done, "failed": failed, "page": str(page)}
 
-    def _planned(self, failed: list[dict[str, str]]) -> list[tuple[str, choices.Job]]:
+    def _planned(self, failed: list[dict[str, str]]) -> list[tuple[str, Job]]:
         """The jobs of all experiments, with the experiment's name; a wrong option is an error at once."""
         found = []
-        for name, entry in choices.EXPERIMENTS.items():
+        for name, kind in choices.EXPERIMENTS.items():
             with _collected(failed, name, mistakes=False):
-                for part in entry.planned(quick=self.quick):
+                for part in kind.quick_parts() if self.quick else kind.parts():
                     found += [(name, job) for job in self._jobs(part)]
         return found
 
-    def _jobs(self, part: choices.Part) -> list[choices.Job]:
-        """What a part asks for, as much of it as the options say."""
-        from nbf_paper.experiments.requests import at_least
-
+    def _jobs(self, part: choices.Part) -> list[Job]:
+        """The jobs of a part, as many and as large as the options say."""
         count = part.seeds if self.seeds is None else at_least(1, seeds=self.seeds)
-        entry = choices.EXPERIMENTS[choices.name_of(part.options)]
-        usual = entry.quick if self.quick else choices.Amount(steps=part.steps)
+        usual = part.experiment.quick if self.quick else choices.Amount(steps=part.steps)
         steps = usual.steps if self.steps is None else self.steps
         episodes = usual.episodes if self.episodes is None else self.episodes
         seeds = range(self.first_seed, self.first_seed + count)
-        return list(part.options.jobs(choices.Amount(seeds, steps, episodes, usual.few)))
+        return list(part.experiment.jobs(choices.Amount(seeds, steps, episodes, usual.few)))
 
-    def _run(self, job: choices.Job, folder: Path) -> dict[str, Any]:
+    def _run(self, job: Job, folder: Path) -> dict[str, Any]:
         from nbf.plot.terminal import Meter
 
         begin = time.monotonic()
@@ -142,12 +140,10 @@ class Reproduce(Command):
             )
             print(f"records in {answer['results']}; all figures and tables in {answer['page']}")
             for failure in answer["failed"]:
-                say(f"nbf: {failure['what']} failed: {failure['error']}")
+                say(f"nbf-paper: {failure['what']} failed: {failure['error']}")
             return
-        from nbf_paper.report.pages import EXPERIMENTS
-
         folder = Path(answer["results"])
-        for table in EXPERIMENTS[folder.name](folder).tables.values():
+        for table in self.experiment.page(folder).tables.values():
             print(f"\n{table}")
         print(f"\nrecords in {folder}; draw them with: nbf-paper report --results {folder.parent}")
 
@@ -157,9 +153,9 @@ class Reproduce(Command):
 
 @contextlib.contextmanager
 def _collected(failed: list[dict[str, str]], what: str, *, mistakes: bool = True) -> Iterator[None]:
-    """Go on after an error, which is kept; one that is the library's fault is shown in full at once.
+    """Keep an error and continue; a fault of the library is also printed with its traceback.
 
-    Without `mistakes`, a caller's mistake is raised all the same.
+    With `mistakes=False`, a caller's mistake is raised.
     """
     try:
         yield
@@ -168,13 +164,13 @@ def _collected(failed: list[dict[str, str]], what: str, *, mistakes: bool = True
             traceback.print_exc()
         elif not mistakes:
             raise
-        say(f"nbf: {what} failed: {error}")
+        say(f"nbf-paper: {what} failed: {error}")
         failed.append({"what": what, "error": str(error) or type(error).__name__})
 
 
 @contextlib.contextmanager
 def _compiling_quickly() -> Iterator[None]:
-    """A short run spends most of its time in the compiler: have it do less."""
+    """Compile with few optimizations, since a short run spends most of its time in the compiler."""
     import jax
 
     jax.config.update("jax_disable_most_optimizations", True)
@@ -185,7 +181,7 @@ def _compiling_quickly() -> Iterator[None]:
 
 
 def _forget_compiled() -> None:
-    """Free what was compiled for one experiment and serves no other: all together do not fit into every memory."""
+    """Free what was compiled for one experiment: the programs of all experiments together need too much memory."""
     import jax
 
     jax.clear_caches()

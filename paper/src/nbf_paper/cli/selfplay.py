@@ -31,8 +31,8 @@ class Selfplay(Command):
     """File of the pool."""
 
     def answer(self) -> dict[str, Any]:
+        from nbf.prng import seed
         from nbf_paper.experiments.goofspiel import pool_path
-        from nbf_paper.experiments.requests import seed
         from nbf_paper.experiments.selfplay import SelfPlayConfig, describe, make_pool
 
         config = SelfPlayConfig(cards=self.cards, checkpoints=self.checkpoints, seed=seed(self.seed))

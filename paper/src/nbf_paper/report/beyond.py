@@ -14,6 +14,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from nbf_paper.names import domain_of
 from nbf_paper.records import Record, read_records
 from nbf_paper.report.plots import divergence_figure
 from nbf_paper.report.tables import Page, config_order, markdown_table
@@ -23,10 +24,6 @@ SHOWN = {("nbf", "default"), ("nbf", "faithful"), ("branching", "branches chosen
 """What the headline and the figure have room for: filters and their arms."""
 LARGER = (512, 1024)
 """Particle filters that the targets are set by."""
-
-
-def domain_of(config: str) -> str:
-    return "triangulation" if config == "triangulation" else "goofspiel" if config.startswith("k=") else "gridworld"
 
 
 def page(folder: Path) -> Page:

@@ -21,6 +21,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from nbf.plot.style import FAINT, INK
+from nbf_paper.names import CARDS, game_name
 from nbf_paper.records import ALL, Record, Run, Summary, read_records, read_runs, summary
 from nbf_paper.report.claims import Claim, beside
 from nbf_paper.report.plots import COLOURS, divergence_figure
@@ -52,7 +53,7 @@ CAPTIONS = {
     "goofspiel-run.png": "The same by round, against test policies from a run of self-play of their own.",
     "goofspiel-loss.png": "Training loss in nats, the mean of fifty parts of each training, one line for each seed.",
 }
-CONFIGS = tuple(f"k={cards}" for cards in (4, 5, 6, 7))
+CONFIGS = tuple(map(game_name, CARDS))
 APPROX, NBF = ("approx", "faithful", 0), ("nbf", "faithful", 64)
 APPROX_AR, NBF_AR = ("approx", "autoregressive", 0), ("nbf", "autoregressive", 64)
 PF64, PF512 = ("pf", "", 64), ("pf", "", 512)

@@ -13,13 +13,12 @@ import functools
 from collections.abc import Iterable
 from pathlib import Path
 
+from nbf_paper.names import GRIDWORLDS
 from nbf_paper.records import Record, read_records
 from nbf_paper.report.claims import Claim, beside
 from nbf_paper.report.plots import PANELS, divergence_figure
 from nbf_paper.report.tables import Page, config_order, markdown_table
 
-PAPER = (*PANELS["fixed"], *PANELS["random"])
-"""The paper's eight configurations."""
 CAPTIONS = {
     "gridworld": "Mean divergence over 20 steps on the paper's eight configurations, with the paper's model.",
     "gridworld-fixed": "The same on fixed grids: one grid and policy for a training seed.",
@@ -38,7 +37,7 @@ CLAIMS = (
     Claim("Fixed grids: even with orders of magnitude more particles the particle filters struggle to be comparable.",
           (NBF32, PF128, PF512), PANELS["fixed"]),
     Claim("Random grids: the recurrent filter, which cannot be told grid and policy, degrades.",
-          (("recurrent", "", 0),), PAPER),
+          (("recurrent", "", 0),), GRIDWORLDS),
     Claim("Random grids: NBF performs best overall, with relatively few particles.",
           (NBF16, NBF32, PF32, PF128, PF512), PANELS["random"]),
 )  # fmt: skip
@@ -48,9 +47,9 @@ def selections(records: Iterable[Record]) -> dict[str, tuple[list[str], list[Rec
     """For each table and figure of which something is recorded, its configurations and its records."""
     records = list(records)
     paper = [record for record in records if record.arm in ("", "faithful")]
-    beyond = {record.config for record in records if record.config not in PAPER or record not in paper}
+    beyond = {record.config for record in records if record.config not in GRIDWORLDS or record not in paper}
     wanted = {
-        "gridworld": (list(PAPER), paper),
+        "gridworld": (list(GRIDWORLDS), paper),
         **{f"gridworld-{kind}": (list(panels), paper) for kind, panels in PANELS.items()},
         "gridworld-extra": (sorted(beyond, key=config_order), records),
     }

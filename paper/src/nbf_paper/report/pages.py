@@ -1,5 +1,5 @@
-"""What `nbf-paper report` writes: for each experiment with records its figures, and its tables between their markers; and
-all of it as one HTML page.
+"""What `nbf-paper report` writes: the figures of each experiment with records, its tables between their markers in the
+documents, and one HTML page of all of them.
 
 A document asks for a table by its markers (see `nbf_paper.report.tables`); one without markers stays as it is.
 """
@@ -13,38 +13,14 @@ from pathlib import Path
 from nbf.files.atomic import check_writable, write_atomically
 from nbf.plot.episode import Episode, write_beliefs
 from nbf.plot.style import png
+from nbf_paper.experiments import choices
 from nbf_paper.records import RecordError, records_path
-from nbf_paper.report import (
-    beyond,
-    classical,
-    convergence,
-    donuts,
-    fine_tuned,
-    goofspiel,
-    gridworld,
-    peers,
-    simulation_cost,
-    triangulation,
-    wall_clock,
-)
+from nbf_paper.report import peers
 from nbf_paper.report.html import Opening, Report, page_text
 from nbf_paper.report.tables import Page, insert_table
 
-EXPERIMENTS = {
-    "gridworld": gridworld.page,
-    "donuts": donuts.page,
-    "goofspiel": goofspiel.page,
-    "triangulation": triangulation.page,
-    "fine-tuned": fine_tuned.page,
-    "convergence": convergence.page,
-    "classical": classical.page,
-    "beyond": beyond.page,
-    "simulation-cost": simulation_cost.page,
-    "wall-clock": wall_clock.page,
-}
-"""What makes a page of the records in an experiment's folder."""
 BENCHMARKS = {"peers": peers.page}
-"""The same of records that `nbf-paper reproduce` does not make."""
+"""What makes the pages of records that are not an experiment's."""
 BELIEFS = (
     "An agent walks through an 8 x 8 grid, and only its moves are heard, some of them wrongly. What each filter "
     "believes about its place, step by step: the exact posterior, a particle filter, the neural Bayesian filter."
@@ -55,9 +31,8 @@ MARKER = re.compile(r"<!-- nbf:table (\S+) -->")
 
 def present(results: Path) -> dict[str, Page]:
     """The tables and figures of every experiment that has records."""
-    found = {
-        name: page for name, page in {**EXPERIMENTS, **BENCHMARKS}.items() if records_path(results / name).exists()
-    }
+    pages = {**{name: kind.page for name, kind in choices.EXPERIMENTS.items()}, **BENCHMARKS}
+    found = {name: page for name, page in pages.items() if records_path(results / name).exists()}
     if not found:
         raise RecordError(
             f"There are no records in {results}: make some with `nbf-paper reproduce`, or name another folder."
@@ -103,7 +78,7 @@ def _write_html(
     path: Path, results: Path, found: Mapping[str, Page], images: Mapping[str, bytes], beliefs: Path | None = None
 ) -> None:
     opening = Opening(beliefs.read_bytes(), BELIEFS) if beliefs and beliefs.exists() else None
-    missing = [name for name in EXPERIMENTS if name not in found]
+    missing = [name for name in choices.EXPERIMENTS if name not in found]
     write_atomically(path, page_text(Report(results, found, images, missing, opening)))
 
 

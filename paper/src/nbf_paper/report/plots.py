@@ -22,10 +22,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from nbf.plot.style import BLUE, FAINT, GREEN, INK, ORANGE, PINK, SKY, VERMILION
+from nbf_paper.names import FIXED, RANDOM
 from nbf_paper.records import ALL, Record, RecordError, Summary, summary
 from nbf_paper.report.tables import Row, config_order, label, row_of, row_order
 
-PANELS = {kind: tuple(f"{grid}-{kind}" for grid in ("5-2D", "8-2D", "5-3D", "8-3D")) for kind in ("fixed", "random")}
+PANELS = {"fixed": FIXED, "random": RANDOM}
 """The panels of the paper's two figures."""
 
 COLOURS = {

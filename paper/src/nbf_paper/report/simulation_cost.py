@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from nbf.plot.style import FAINT, INK
+from nbf_paper.names import LONG_ENDING, domain_of
 from nbf_paper.records import ALL, Record, RecordError, read_records, records_path, summary
 from nbf_paper.report.tables import FILTERS, MISSING, Page, Row, label, layout, row_of, row_order
 
@@ -27,22 +28,15 @@ RIVALS = {("pf", ""): "#0072B2", ("pf-kde", ""): "#56B4E9", ("branching", "branc
 """Filters and arms that neural filters are set against, with their colours."""
 LEAST = 4e-4
 """Stands for a divergence of zero, which has no logarithm; a table has it as 0.000."""
-LONG = "-long"
-"""The end of a configuration's name that has long episodes."""
 COSTS = (0.0, 100.0, 10_000.0)
 """Of a call, in µs: the columns of the figure, behind the one of calls."""
 NEURAL = ("#D55E00", "#E69F00", "#CC79A7", "#009E73", "#8C6D1F", "#6A51A3", "#B2182B")
 """One for each arm."""
 
 
-def experiment_of(config: str) -> str:
-    """The experiment that records a configuration."""
-    return "triangulation" if config == "triangulation" else "goofspiel" if config.startswith("k=") else "gridworld"
-
-
 def name_of(config: str) -> str:
     """A configuration with its experiment."""
-    experiment = experiment_of(config).capitalize()
+    experiment = domain_of(config).capitalize()
     return experiment if config == "triangulation" else f"{experiment} {config}"
 
 
@@ -92,10 +86,10 @@ def points(records: Sequence[Record], results: Path) -> dict[str, list[Point]]:
     """By configuration the filters that have both a time and a divergence. An update of a long episode takes the time
     of one of a short one."""
     times = {(entry.config, row_of(entry)): entry for entry in summary(records) if entry.metric == "us_per_update"}
-    times |= {(f"{config}{LONG}", row): entry for (config, row), entry in times.items()}
+    times |= {(f"{config}{LONG_ENDING}", row): entry for (config, row), entry in times.items()}
     found: dict[str, list[Point]] = {}
     for config in sorted({config for config, _ in times}):
-        own = results / experiment_of(config)
+        own = results / domain_of(config)
         mine: dict[Row, Point] = {}
         for source in (own, results / "beyond"):
             for entry in summary(read_records(source)) if records_path(source).exists() else ():

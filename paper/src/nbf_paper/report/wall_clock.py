@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from nbf_paper.names import WALL_CLOCK_GRIDS
 from nbf_paper.records import RecordError, Summary, read_records, summary
 from nbf_paper.report.tables import MISSING, Page, Row, label, layout, row_of
 
-GRIDS = ("5-2D", "5-3D", "8-2D", "8-3D")
+GRIDS = tuple(name.removesuffix("-fixed") for name in WALL_CLOCK_GRIDS)
 """The paper's columns."""
 PAPER: dict[Row, tuple[float, ...]] = {
     ("recurrent", "", 0): (0.1714, 0.1731, 0.1718, 0.1737),

@@ -1,0 +1,33 @@
+"""The names of configurations, as the paper and the records spell them. Never imports jax."""
+
+from __future__ import annotations
+
+FIXED, RANDOM = (tuple(f"{grid}-{kind}" for grid in ("5-2D", "8-2D", "5-3D", "8-3D")) for kind in ("fixed", "random"))
+"""Gridworld: the panels of the paper's two figures."""
+GRIDWORLDS = (*FIXED, *RANDOM)
+"""The paper's eight Gridworld configurations."""
+DIFFUSE = "8-2D-random-diffuse"
+"""Gridworld with a policy that is less predictable."""
+GRIDWORLD_NAMES = (*GRIDWORLDS, DIFFUSE)
+"""What `nbf-paper reproduce gridworld` runs by default; any other size follows the same pattern."""
+WALL_CLOCK_GRIDS = ("5-2D-fixed", "5-3D-fixed", "8-2D-fixed", "8-3D-fixed")
+"""Gridworld: the columns of the paper's tables of wall-clock time."""
+LONG_ENDING = "-long"
+"""The end of a configuration's name that has long episodes."""
+LONG = f"8-2D-random{LONG_ENDING}"
+"""Gridworld with episodes of 200 steps."""
+CARDS = (4, 5, 6, 7)
+"""Numbers of cards of the paper's Goofspiel games."""
+TRIANGULATION = "triangulation"
+
+
+def game_name(cards: int) -> str:
+    """The configuration of Goofspiel with so many cards."""
+    return f"k={cards}"
+
+
+def domain_of(config: str) -> str:
+    """The experiment that a configuration belongs to."""
+    if config == TRIANGULATION:
+        return TRIANGULATION
+    return "goofspiel" if config.startswith("k=") else "gridworld"
