@@ -18,8 +18,9 @@ from nbf.files.checkpoint import load_model, save_model
 from nbf.models.attention import AttentionConfig, AttentionTable, attention_weights
 from nbf.models.belief_model import MODELS, AnyEncoder, LatticeConfig, ModelConfig
 from nbf.models.enumerated import EnumeratedDecoderConfig
-from nbf.models.set_encoder import TABLE_LIMIT, DeepSetsEncoder, MeanEncoder, TableEncoder, mean_weights
+from nbf.models.set_encoder import TABLE_LIMIT, DeepSetsEncoder, MeanEncoder, TableEncoder
 from nbf.models.tabular import TabularModel
+from nbf.resampling.weights import mean_weights
 from nbf.spaces import Box, Lattice
 
 SHAPE = (3, 4)

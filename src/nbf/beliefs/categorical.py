@@ -1,8 +1,8 @@
-"""Beliefs over finitely many states, and Bayes' rule for them, exactly.
+"""Beliefs over finitely many states, and the exact Bayes update of them.
 
     p'(x') ∝ Σ_x p(x) · T(x, π)[x'] · H(x, x')[y]
 
-A `TransitionKernel` holds T once for an environment and a policy; an update then only weighs it by the
+A `TransitionKernel` is T of one environment and policy, computed once; an update weighs it by the likelihood of the
 observation.
 """
 
@@ -24,6 +24,7 @@ from nbf import prng
 from nbf.capabilities import Enumerable, Stencil
 from nbf.capability import capability
 from nbf.contracts import Belief, Observation, Policy, State
+from nbf.resampling.weights import scaled
 
 
 class CategoricalBelief(Belief):
@@ -48,15 +49,22 @@ class CategoricalBelief(Belief):
 
 
 class TransitionKernel(eqx.Module):
-    """T(·, π) of one environment and policy, ready to be applied to many beliefs."""
+    """T(·, π) of one environment and policy, ready to be applied to many beliefs.
+
+    Arguments of the methods:
+        probs: p(x) of every state x.
+        observation: y.
+        environment: Of this step.
+    """
 
     @abstractmethod
     def joint(
         self, probs: Float[Array, " states"], observation: Observation, environment: Enumerable
     ) -> tuple[Float[Array, " states"], Float[Array, ""]]:
-        """p(x', y) / c for every x', given p(x) for every x, and log c.
+        """p(x', y) / c for every x', and log c.
 
-        c is the largest likelihood, so that likelihoods far below float32's range do no harm.
+        c is the largest likelihood: nothing underflows where all likelihoods are below float32's range. If all are
+        zero, so is p(x', y) / c, and log c is -inf.
         """
 
     @abstractmethod
@@ -77,7 +85,7 @@ class BranchKernel(TransitionKernel):
         ends = jax.tree.map(lambda leaf: leaf[self.targets], states)
         likelihood = jax.vmap(jax.vmap(environment.log_likelihood, (None, None, 0)), (None, 0, 0))
         taken = probs[:, None] * self.probs > 0
-        weights, log_scale = _scaled(jnp.where(taken, likelihood(observation, states, ends), -jnp.inf))
+        weights, log_scale = scaled(jnp.where(taken, likelihood(observation, states, ends), -jnp.inf))
         return self._scatter(probs, weights), log_scale
 
     def predict(self, probs: Float[Array, " states"]) -> Float[Array, " states"]:
@@ -91,11 +99,13 @@ class StencilKernel(TransitionKernel):
     """For each offset the probability of arriving by it; the sum over origins is a few shifts.
 
     The lattice is laid out in row-major order, so a shift along any axis is a shift of the flat
-    vector. What wraps around an edge meets a zero in `arrivals`.
+    vector. What wraps around an edge is multiplied by a zero of `arrivals`.
     """
 
     arrivals: Float[Array, "b states"]
+    """Of each state, by each offset."""
     shifts: tuple[int, ...] = eqx.field(static=True)
+    """Of the flat vector, for each offset."""
 
     def joint(
         self, probs: Float[Array, " states"], observation: Observation, environment: Enumerable
@@ -103,7 +113,7 @@ class StencilKernel(TransitionKernel):
         assert isinstance(environment, Stencil)
         offsets = jnp.asarray(environment.offsets, jnp.int32)
         likelihood = jax.vmap(environment.log_likelihood, (None, None, 0))
-        weights, log_scale = _scaled(likelihood(observation, jnp.zeros_like(offsets[0]), offsets))
+        weights, log_scale = scaled(likelihood(observation, jnp.zeros_like(offsets[0]), offsets))
         return self._shift(probs, weights), log_scale
 
     def predict(self, probs: Float[Array, " states"]) -> Float[Array, " states"]:
@@ -115,14 +125,6 @@ class StencilKernel(TransitionKernel):
         return functools.reduce(operator.add, shifted)
 
 
-def _scaled(log_likelihood: Float[Array, "*any"]) -> tuple[Float[Array, "*any"], Float[Array, ""]]:
-    """Likelihoods divided by the largest of them, and the log of that. NaN and +inf count as zero."""
-    usable = jnp.where(log_likelihood < jnp.inf, log_likelihood, -jnp.inf)
-    largest = jnp.max(usable)
-    log_scale = jnp.where(largest > -jnp.inf, largest, 0.0)
-    return jnp.exp(usable - log_scale), log_scale
-
-
 def _shifted(vector: Float[Array, " states"], shift: int) -> Float[Array, " states"]:
     """`vector[i - shift]`, zero where that lies outside."""
     size = vector.shape[0]
@@ -132,7 +134,15 @@ def _shifted(vector: Float[Array, " states"], shift: int) -> Float[Array, " stat
 
 
 def transition_kernel(environment: Enumerable, policy: Policy) -> TransitionKernel:
-    """The kernel of an environment under a policy, in the fastest form that the environment allows."""
+    """Compute the kernel of an environment under a policy, in the fastest form that the environment allows.
+
+    Args:
+        environment: G.
+        policy: π.
+
+    Returns:
+        A `StencilKernel` where the environment is a `Stencil`, else a `BranchKernel`.
+    """
     states = environment.states()
     stencil = capability(environment, Stencil)
     if stencil is not None:
@@ -149,7 +159,17 @@ def transition_kernel(environment: Enumerable, policy: Policy) -> TransitionKern
 def bayes(
     probs: Float[Array, " states"], observation: Observation, environment: Enumerable, kernel: TransitionKernel
 ) -> tuple[Float[Array, " states"], Float[Array, ""]]:
-    """The posterior after one observation that has a positive probability, and log p(y)."""
+    """Update a belief by one observation.
+
+    Args:
+        probs: The belief before the step, normalised.
+        observation: y.
+        environment: Of this step.
+        kernel: Its transition kernel, under the policy of this step.
+
+    Returns:
+        The posterior and log p(y); zeros and -inf if the observation is impossible.
+    """
     joint, log_scale = kernel.joint(probs, observation, environment)
     evidence = jnp.sum(joint)
     return joint / jnp.maximum(evidence, jnp.finfo(probs.dtype).tiny), jnp.log(evidence) + log_scale

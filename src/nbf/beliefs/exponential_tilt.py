@@ -1,10 +1,10 @@
-"""Weights whose mean of some features is a given one, as near as can be to those that there are.
+"""Moment matching: the exponential tilt of weights under which the mean of some features is a given vector.
 
     p_i ∝ q_i exp(λ·φ_i)    with    λ = argmin  log Σ_i q_i exp(λ·(φ_i - θ)) + ρ |λ|² / 2
 
-Of all distributions with E_p φ = θ this is the one nearest to q, in the sense of KL(p | q): an exponential tilt
-(Csiszár 1975). The ridge allows for an error of θ: it is the maximum a posteriori where θ = E_p φ + noise of
-variance ρ. ρ is given relative to the variance of the features under q, so that it has no unit.
+Of all distributions with E_p φ = θ this one minimises KL(p | q) (Csiszár 1975). The ridge ρ allows for an error of θ:
+λ is then the maximum a posteriori estimate where θ = E_p φ + noise of variance ρ. ρ is given relative to the variance
+of the features under q, so that it has no unit.
 """
 
 from __future__ import annotations
@@ -17,25 +17,36 @@ from jaxtyping import Array, Float, Int
 from nbf.resampling.weights import normalize
 
 STEPS = 3
-"""Of Newton's method: enough for tilts that are not strong."""
+"""Newton steps: enough for tilts that are not strong."""
 LONGEST = 3.0
-"""The most that one step changes a log weight by: far from the optimum the quadratic model is no guide."""
+"""The most by which one step changes a log weight: far from the optimum the quadratic model is wrong."""
 NEGLIGIBLE = 1e-6
-"""A weight whose change is not looked at."""
+"""The change of weights up to this one is not bounded."""
 LEAST = 1e-3
-"""Ridge, relative to the mean square of the centred features. A belief that is all but certain has next to no
-variance, by which the rounding of its mean would be divided."""
+"""The least ridge, relative to the mean square of the centred features: under a nearly certain belief their variance,
+by which the rounding error of their mean would be divided, is almost zero."""
 
 
 class Tilt(eqx.Module):
-    """λ and log Σ q exp(λ·(φ - θ)): what turns q into its tilt."""
+    """p = q exp(λ·(φ - θ) - log Z), the exponential tilt of q."""
 
     multiplier: Float[Array, " m"]
+    """λ."""
     log_total: Float[Array, ""]
+    """log Z = log Σ q exp(λ·(φ - θ))."""
     target: Float[Array, " m"]
+    """θ."""
 
     def __call__(self, log_probs: Float[Array, " n"], features: Float[Array, "m n"]) -> Float[Array, " n"]:
-        """log p of states, given their log q and their features, which do not matter where q is zero."""
+        """Tilt the log probabilities of states.
+
+        Args:
+            log_probs: log q of each state.
+            features: φ of each state, as columns; anything where q is zero.
+
+        Returns:
+            log p of each state.
+        """
         change = self.multiplier @ (features - self.target[:, None]) - self.log_total
         return jnp.where(log_probs > -jnp.inf, log_probs + change, -jnp.inf)
 
@@ -47,9 +58,17 @@ def tilt(
     ridge: Float[Array, ""] | float,
     steps: int = STEPS,
 ) -> Tilt:
-    """The tilt of weights, normalised or not, that brings the mean of the features near to the target.
+    """Find the tilt of a weighted set that matches the mean of its features to a target, by Newton's method.
 
-    Entries without weight stay so; if none has any, nothing is tilted.
+    Args:
+        log_weights: log q of each point, normalised or not. If no point has weight, the tilt changes nothing.
+        features: φ of each point, as columns; anything where q is zero.
+        target: θ.
+        ridge: ρ, relative to the variance of the features under q.
+        steps: Newton steps.
+
+    Returns:
+        The tilt.
     """
     start, log_total = normalize(log_weights)
     some = log_total > -jnp.inf
@@ -57,9 +76,9 @@ def tilt(
     centred = jnp.where(start > -jnp.inf, features - target[:, None], 0.0)
     weights = jnp.exp(start)
     mean = centred @ weights
-    spread = jnp.mean((centred * centred) @ weights - mean * mean)
+    variance = jnp.mean((centred * centred) @ weights - mean * mean)
     size = jnp.mean(centred * centred)
-    damping = ridge * jnp.maximum(spread, 0.0) + LEAST * size + jnp.finfo(jnp.float32).tiny
+    damping = ridge * jnp.maximum(variance, 0.0) + LEAST * size + jnp.finfo(jnp.float32).tiny
     eye = jnp.eye(len(features))
 
     def newton(_: Int[Array, ""], multiplier: Float[Array, " m"]) -> Float[Array, " m"]:

@@ -1,4 +1,4 @@
-"""A Gaussian belief N(mean, root·rootᵀ), what the Kalman filters carry."""
+"""A Gaussian belief N(mean, root·rootᵀ): what the Kalman filters report."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ from nbf.errors import InputError
 from nbf.spaces import Box
 
 NARROWEST = 1e-5
-"""The least entry on the root's diagonal, as a share of the box's half side: what is known exactly has no density."""
+"""The least entry on the root's diagonal, relative to half the side of the box: without variance there is no
+density."""
 POINTS = 8
-"""Gauss-Legendre points across a row of cells, at which the columns' masses are taken."""
+"""Gauss-Legendre points across a row of cells, at which the masses of its columns are computed."""
 
 
 class GaussianBelief(Belief):
-    """A Gaussian on the vectors of a box. Where the box is bounded, mass beyond a wall sits on the wall, as it does
-    for kernel densities: samples are clipped, and the outermost cells of a grid own the tails."""
+    """A Gaussian on the vectors of a box. Where the box is bounded, mass beyond a wall counts as mass on the wall, as
+    for kernel densities: samples are clipped, and the outermost cells of a grid contain the tails. Its `log_prob` is
+    the density without clipping."""
 
     mean: Float[Array, " d"]
     root: Float[Array, "d d"]
@@ -35,7 +37,16 @@ class GaussianBelief(Belief):
 
     @classmethod
     def of(cls, mean: Float[Array, " d"], root: Float[Array, "d k"], space: Box) -> GaussianBelief:
-        """With any root of the covariance, which may be singular: the diagonal is at least `NARROWEST`."""
+        """Build one from any root of the covariance, which may be singular.
+
+        Args:
+            mean: Of the Gaussian.
+            root: Any F with F Fᵀ equal to the covariance.
+            space: Where the states lie.
+
+        Returns:
+            The belief, with a lower triangular root whose diagonal is at least `NARROWEST`.
+        """
         if mean.shape != (space.dimension,):
             raise InputError(f"A Gaussian on {space.signature} needs a mean of {space.dimension}; got {mean.shape}.")
         wide = jnp.concatenate([root, jnp.zeros((root.shape[0],) * 2, root.dtype)], axis=1)
@@ -49,7 +60,6 @@ class GaussianBelief(Belief):
         return self._inside(self.mean + jax.random.normal(key, (n, self.mean.shape[0])) @ self.root.T)
 
     def log_prob(self, state: Float[Array, " d"]) -> Float[Array, ""]:
-        """The Gaussian's density, before what lies beyond the walls is put on them."""
         whitened = solve_triangular(self.root, state - self.mean, lower=True)
         return jnp.sum(norm.logpdf(whitened)) - jnp.sum(jnp.log(jnp.diagonal(self.root)))
 
@@ -57,19 +67,25 @@ class GaussianBelief(Belief):
         return jax.vmap(self.log_prob)(states)
 
     def points(self) -> Float[Array, "k d"]:
-        """The 2d points of the spherical cubature rule, clipped: mean ± √d times each column of the root."""
+        """The 2d points of the spherical cubature rule, mean ± √d times each column of the root, clipped."""
         steps = math.sqrt(self.mean.shape[0]) * self.root.T
         return self._inside(self.mean + jnp.concatenate([steps, -steps]))
 
     def expectation(self, function: Callable[[Any], Any]) -> Any:
-        """The mean over `points`: exact for polynomials up to the third degree where no wall is near."""
+        # Exact for polynomials up to the third degree where no wall is near.
         return jax.tree.map(lambda values: jnp.mean(values, axis=0), jax.vmap(function)(self.points()))
 
     def cell_masses(self, cells: int) -> Float[Array, "c c"]:
-        """The mass of each of cells² equal cells of a plane.
+        """Compute the mass of each of cells² equal cells of a plane.
 
-        That of a row of cells is exact, and so is each cell's share given the first coordinate; over the row, shares
-        are averaged at `POINTS` quantiles of that coordinate, whose distribution function the outermost rows need.
+        The mass of a row is exact. Within a row, the shares of its cells are exact given the first coordinate, and are
+        averaged over `POINTS` quantiles of it, which cover the tails that the outermost rows contain.
+
+        Args:
+            cells: How many along each axis.
+
+        Returns:
+            The masses, rows along the first axis of the plane.
         """
         low, high = (jnp.asarray(end)[:, None] for end in (self.space.low, self.space.high))
         rows, columns = (low + (high - low) * jnp.linspace(0.0, 1.0, cells + 1))[:, 1:-1]

@@ -1,8 +1,8 @@
-"""Beliefs on a plane as masses of cells: the truth of a point-mass filter, and how beliefs are compared.
+"""Beliefs on a plane as masses of cells: the posterior of a point-mass filter, and how beliefs are compared.
 
 Motion that is stopped by walls puts atoms on them, so a histogram of r x r cells has two more places along each
 axis: index 0 is the lower wall itself, 1..r are the cells, r + 1 is the upper wall. Within a cell the density is
-constant; on a wall the mass is spread along it in the same way, and in the corners it sits in one point.
+constant, as it is along a stretch of a wall; in a corner the mass is one atom.
 """
 
 from __future__ import annotations
@@ -20,15 +20,19 @@ from nbf.beliefs.particles import ParticleBelief
 from nbf.contracts import Belief
 from nbf.errors import InputError
 from nbf.resampling import schemes as resampling
-from nbf.resampling.weights import normalize
+from nbf.resampling.weights import normalize, scaled
 from nbf.spaces import Box
 
 PAD = 0.5
-"""How far beyond the walls the mass of a model still counts, in the outermost cells."""
+"""How far beyond the walls the density of a model is still counted, in the outermost cells."""
 
 
 class HistogramBelief(Belief):
-    """Masses of the cells and walls of a box of two dimensions."""
+    """Masses of the cells and walls of a box of two dimensions.
+
+    Samples are uniform within cells, and exactly on a wall where its mass is drawn. `log_prob` is a density: the mass
+    of a wall counts in the cells next to it. `expectation` takes the middle of each cell.
+    """
 
     masses: Float[Array, "places places"]
     """Normalised."""
@@ -41,11 +45,10 @@ class HistogramBelief(Belief):
 
     @property
     def side(self) -> Float[Array, " 2"]:
-        """Of a cell."""
+        """Lengths of the sides of a cell."""
         return jnp.asarray(2.0 * self.space.scale / self.resolution)
 
     def sample(self, key: Key[Array, ""], n: int) -> Float[Array, "n 2"]:
-        """Uniform within cells, and exactly on a wall where the mass is."""
         place_key, jitter_key = jax.random.split(key)
         drawn = resampling.draw(place_key, jnp.log(self.masses.ravel()), n)
         place = jnp.stack(jnp.divmod(drawn, self.masses.shape[1]), axis=-1)
@@ -54,7 +57,6 @@ class HistogramBelief(Belief):
         return jnp.where(place == 0, low, jnp.where(place > self.resolution, high, jnp.clip(inside, low, high)))
 
     def log_prob(self, state: Float[Array, " 2"]) -> Float[Array, ""]:
-        """The density, where the walls' mass is spread over the cells next to them."""
         row, column = _cell(state, self.space, self.resolution)
         density = self.coarsen(self.resolution)[row, column] / jnp.prod(self.side)
         return jnp.where(self.space.contains(state), jnp.log(density), -jnp.inf)
@@ -63,13 +65,19 @@ class HistogramBelief(Belief):
         return jax.vmap(self.log_prob)(states)
 
     def expectation(self, function: Callable[[Any], Any]) -> Any:
-        """Σ mass · f, at the middle of each cell and on the walls."""
         rows, columns = places(self.space, self.resolution)
         points = jnp.stack(jnp.meshgrid(rows, columns, indexing="ij"), axis=-1).reshape(-1, 2)
         return jax.tree.map(lambda value: jnp.tensordot(self.masses.ravel(), value, 1), jax.vmap(function)(points))
 
     def coarsen(self, cells: int) -> Float[Array, "c c"]:
-        """The masses of cells x cells equal cells, the walls' in the outermost ones."""
+        """Add up the masses of larger cells. The outermost ones contain the walls.
+
+        Args:
+            cells: How many along each axis; divides the resolution.
+
+        Returns:
+            Their masses.
+        """
         if cells < 1 or self.resolution % cells:
             raise InputError(f"cells must divide the resolution {self.resolution}; got {cells}.")
         owner = jnp.clip(jnp.arange(self.resolution + 2) - 1, 0, self.resolution - 1) // (self.resolution // cells)
@@ -78,7 +86,15 @@ class HistogramBelief(Belief):
 
 
 def places(space: Box, resolution: int) -> tuple[Float[Array, " places"], Float[Array, " places"]]:
-    """Along each axis: the lower wall, the middle of each cell, the upper wall."""
+    """List the coordinates of the places of a histogram.
+
+    Args:
+        space: A box of two dimensions.
+        resolution: Cells along each axis.
+
+    Returns:
+        Along each axis: the lower wall, the middle of each cell, the upper wall.
+    """
     ends = zip(space.low, space.high, strict=True)
     middle = (jnp.arange(resolution) + 0.5) / resolution
     rows, columns = (
@@ -88,17 +104,25 @@ def places(space: Box, resolution: int) -> tuple[Float[Array, " places"], Float[
 
 
 def _cell(state: Float[Array, " 2"], space: Box, cells: int) -> Int[Array, " 2"]:
-    """The row and column of the cell that a point lies in; points beyond count as the nearest one inside."""
+    """The row and column of the cell in which a point lies; points beyond the walls count as the nearest one inside."""
     place = jnp.floor((space.encode(state) + 1.0) * (cells / 2.0))
     return jnp.clip(place, 0, cells - 1).astype(jnp.int32)
 
 
 def cell_probabilities(belief: Belief, space: Box, cells: int = 100) -> Float[Array, " cells"]:
-    """What a belief gives to each of cells x cells equal cells of a plane, row by row.
+    """Compute the mass that a belief gives to each cell of a plane.
 
-    Particles count as their weighted histogram, a histogram as its own masses, a kernel density and a Gaussian as
-    their mass in each cell, and any other belief as its density at the cells' centres, normalised, where what lies up
-    to `PAD` beyond the walls counts in the outermost cells.
+    That of particles is their weighted histogram; that of a histogram, a kernel density or a Gaussian is exact or
+    nearly so; that of any other belief is its density at the centres of the cells, normalised, where density up to
+    `PAD` beyond the walls counts in the outermost cells.
+
+    Args:
+        belief: Over states of the space.
+        space: A box of two dimensions.
+        cells: How many along each axis.
+
+    Returns:
+        The probability of each of the cells² equal cells, row by row.
     """
     if space.dimension != 2 or cells < 1:
         raise InputError(f"Cells of a plane need 2 dimensions and at least 1 cell; got {space.dimension} and {cells}.")
@@ -114,11 +138,12 @@ def cell_probabilities(belief: Belief, space: Box, cells: int = 100) -> Float[Ar
 
 
 def _centre_masses(belief: Belief, space: Box, cells: int) -> Float[Array, " cells"]:
+    """The normalised density at the centres of the cells, and of those beyond the walls."""
     more = [round(PAD / (2.0 * float(scale) / cells)) for scale in space.scale]
     grids = [jnp.arange(-extra, cells + extra) for extra in more]
     steps = jnp.stack(jnp.meshgrid(*grids, indexing="ij"), axis=-1).reshape(-1, 2)
     log_density = belief.log_probs((2.0 * (steps + 0.5) / cells - 1.0) * space.scale + space.middle)
-    masses, _ = resampling.scaled(log_density)
+    masses, _ = scaled(log_density)
     rows, columns = jnp.clip(steps, 0, cells - 1).T
     folded = jnp.zeros(cells * cells).at[rows * cells + columns].add(masses)
     return folded / jnp.maximum(jnp.sum(folded), jnp.finfo(folded.dtype).tiny)

@@ -1,11 +1,11 @@
-"""Particles smoothed by Gaussian kernels: what a particle filter knows of a continuous density.
+"""Particles smoothed by Gaussian kernels: the density that a particle filter gives on continuous states.
 
 p(x) = Σ w_i Π_k N(x_k; x_ik, h_k²), with Silverman's bandwidth along each axis (Silverman 1986, eq. 4.14)
 
     h_k = σ_k · (4 / ((d + 2) · n))^(1/(d + 4)),
 
-where σ_k is the weighted standard deviation and n the effective sample size. A product kernel makes the masses
-of a grid's cells one product of matrices.
+where σ_k is the weighted standard deviation and n the effective sample size. With a product kernel, the masses of the
+cells of a grid are one product of matrices.
 """
 
 from __future__ import annotations
@@ -26,11 +26,19 @@ from nbf.resampling.weights import effective_sample_size, normalize
 from nbf.spaces import Box
 
 NARROWEST = 1e-3
-"""The least bandwidth, as a share of the box's half side: one particle has no deviation, and no density."""
+"""The least bandwidth, relative to half the side of the box: one particle has no deviation, hence no density."""
 
 
 def silverman(states: Float[Array, "n d"], log_weights: Float[Array, " n"]) -> Float[Array, " d"]:
-    """The bandwidth along each axis."""
+    """Compute Silverman's bandwidth.
+
+    Args:
+        states: n points.
+        log_weights: Of the points, normalised or not.
+
+    Returns:
+        The bandwidth along each axis.
+    """
     weights = jnp.exp(normalize(log_weights)[0])[:, None]
     d = states.shape[1]
     mean = jnp.sum(weights * states, axis=0)
@@ -39,8 +47,9 @@ def silverman(states: Float[Array, "n d"], log_weights: Float[Array, " n"]) -> F
 
 
 class KernelDensityBelief(Belief):
-    """A weighted set in a box, smoothed. Mass beyond a wall sits on the wall, where a motion that the walls stop
-    would have left it: samples are clipped, and the outermost cells of a grid own the tails."""
+    """A smoothed weighted set in a box. Mass beyond a wall counts as mass on the wall, where a motion that is stopped
+    by walls leaves it: samples are clipped, and the outermost cells of a grid contain the tails. Its `log_prob` is the
+    density without clipping; its `expectation` is that of the particles, without smoothing."""
 
     states: Float[Array, "n d"]
     log_weights: Float[Array, " n"]
@@ -50,18 +59,25 @@ class KernelDensityBelief(Belief):
 
     @classmethod
     def of(cls, particles: ParticleBelief, space: Box) -> KernelDensityBelief:
-        """With Silverman's bandwidth, at least `NARROWEST`."""
+        """Smooth particles with Silverman's bandwidth, or `NARROWEST` if that is larger.
+
+        Args:
+            particles: The weighted set.
+            space: The box that it lies in.
+
+        Returns:
+            The belief.
+        """
         bandwidth = jnp.maximum(silverman(particles.states, particles.log_weights), NARROWEST * space.scale)
         return cls(particles.states, normalize(particles.log_weights)[0], bandwidth, space)
 
     def sample(self, key: Key[Array, ""], n: int) -> Float[Array, "n d"]:
         particle_key, noise_key = jax.random.split(key)
         centres = self.states[resampling.draw(particle_key, self.log_weights, n)]
-        spread = centres + self.bandwidth * jax.random.normal(noise_key, centres.shape)
-        return jnp.clip(spread, jnp.asarray(self.space.low), jnp.asarray(self.space.high))
+        drawn = centres + self.bandwidth * jax.random.normal(noise_key, centres.shape)
+        return jnp.clip(drawn, jnp.asarray(self.space.low), jnp.asarray(self.space.high))
 
     def log_prob(self, state: Float[Array, " d"]) -> Float[Array, ""]:
-        """The density of the kernels, before what lies beyond the walls is put on them."""
         kernels = jnp.sum(norm.logpdf(state, self.states, self.bandwidth), axis=1)
         return jax.nn.logsumexp(self.log_weights + kernels)
 
@@ -69,11 +85,17 @@ class KernelDensityBelief(Belief):
         return jax.vmap(self.log_prob)(states)
 
     def expectation(self, function: Callable[[Any], Any]) -> Any:
-        """Σ w_i f(x_i): the kernels' centres, without the smoothing."""
         return ParticleBelief(self.states, self.log_weights).expectation(function)
 
     def cell_masses(self, cells: int) -> Float[Array, "c c"]:
-        """The mass of each of cells² equal cells of a plane."""
+        """Compute the mass of each of cells² equal cells of a plane.
+
+        Args:
+            cells: How many along each axis.
+
+        Returns:
+            The masses, rows along the first axis of the plane.
+        """
         low, high = (jnp.asarray(end)[:, None] for end in (self.space.low, self.space.high))
         walls = low + (high - low) * jnp.linspace(0.0, 1.0, cells + 1)
         inner = ndtr((walls[None, :, 1:-1] - self.states[:, :, None]) / self.bandwidth[:, None])

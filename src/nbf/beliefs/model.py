@@ -20,13 +20,13 @@ from nbf.resampling import schemes as resampling
 from nbf.resampling.weights import normalize
 
 DRAWS = 256
-"""Draws by which the total of a tilt is estimated where states cannot be listed."""
+"""Draws by which the normalising constant of a tilt is estimated where states cannot be listed."""
 LISTABLE = 4096
-"""Up to this many cells, the total of a tilt on a lattice is the sum over all of them."""
+"""Up to this many cells, the normalising constant of a tilt on a lattice is the sum over all of them."""
 
 
 class ModelBelief(Belief):
-    """p_θ, the density that a belief model decodes an embedding to, or its tilt, restricted to legal states."""
+    """p_θ, the density to which a belief model decodes an embedding, or its tilt, restricted to legal states."""
 
     model: BeliefModel
     embedding: Embedding
@@ -58,7 +58,6 @@ class ModelBelief(Belief):
         return self.log_probs(jax.tree.map(lambda leaf: leaf[None], state))[0]
 
     def log_probs(self, states: State) -> Float[Array, " n"]:
-        """log p_θ of each state of a set."""
         found = self._tilted(self.model.log_prob(self.embedding, states, self.space), states)
         if self.particles is None:
             return found

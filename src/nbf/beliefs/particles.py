@@ -1,4 +1,4 @@
-"""Weighted particles: log weights, and the belief Σ w_i δ(x - x_i) that they stand for."""
+"""Weighted particles: the belief Σ w_i δ(x - x_i)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nbf.resampling.weights import normalize
 
 
 class ParticleBelief(Belief):
-    """The distribution that puts weight w_i on state x_i. Equal states add up."""
+    """The distribution that puts weight w_i on state x_i. The weights of equal states add up."""
 
     states: State
     """Leading axis n on every leaf."""
@@ -53,18 +53,18 @@ class ParticleBelief(Belief):
         equal = jax.tree.leaves(jax.tree.map(same, self.states, state))
         log_weights, _ = normalize(self.log_weights)
         _, log_total = normalize(jnp.where(jnp.all(jnp.stack(equal), axis=0), log_weights, -jnp.inf))
-        # The weights' own rounding must not make a probability above one.
+        # Rounding of the weights must not make a probability above one.
         return jnp.minimum(log_total, 0.0)
 
     def log_probs(self, states: State) -> Float[Array, " n"]:
         return jax.vmap(self.log_prob)(states)
 
     def expectation(self, function: Callable[[State], Any]) -> PyTree:
-        """Σ w_i f(x_i), leaf by leaf; what f is where the weight is zero does not matter."""
         weights = jnp.exp(normalize(self.log_weights)[0])
 
         def mean(values: Array) -> Array:
-            spread = jnp.reshape(weights, (-1,) + (1,) * (values.ndim - 1))
-            return jnp.sum(jnp.where(spread > 0, spread * values, 0.0), axis=0)
+            aligned = jnp.reshape(weights, (-1,) + (1,) * (values.ndim - 1))
+            # Where the weight is zero, the value may be NaN.
+            return jnp.sum(jnp.where(aligned > 0, aligned * values, 0.0), axis=0)
 
         return jax.tree.map(mean, jax.vmap(function)(self.states))

@@ -25,7 +25,8 @@ from jaxtyping import Array, Float, Int, Key
 from nbf import prng
 from nbf.contracts import BeliefModel, Embedding, State, StateSpace
 from nbf.errors import InputError
-from nbf.models.set_encoder import inputs, mean_weights, one_hot_cells
+from nbf.models.set_encoder import inputs, one_hot_cells
+from nbf.resampling.weights import mean_weights
 from nbf.spaces import Box, Lattice
 
 LARGEST, MOST_LANDMARKS = 4096, 1024

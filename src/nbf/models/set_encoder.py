@@ -17,17 +17,12 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from nbf.capabilities import MeanFeatures
 from nbf.contracts import Embedding, State, StateSpace
 from nbf.models.networks import Perceptron
+from nbf.resampling.weights import mean_weights
 from nbf.spaces import Box, Lattice
 
 TABLE_LIMIT = 4096
 """Up to this many cells, φ of the whole lattice is worth tabulating."""
 
-
-def mean_weights(log_weights: Float[Array, " n"]) -> Float[Array, " n"]:
-    """Normalised weights; all zero, rather than NaN, when nothing has any weight."""
-    largest = jnp.max(log_weights)
-    weights = jnp.exp(log_weights - jnp.where(jnp.isfinite(largest), largest, 0.0))
-    return weights / jnp.maximum(jnp.sum(weights), jnp.finfo(weights.dtype).tiny)
 
 
 def inputs(states: State, space: StateSpace, size: int) -> Float[Array, "size n"]:

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int, Key
 from nbf import prng
 from nbf.capabilities import ListedStates, MeanFeatures
 from nbf.contracts import BeliefModel, Embedding, State, StateSpace
-from nbf.models.set_encoder import mean_weights
+from nbf.resampling.weights import mean_weights
 from nbf.spaces import Lattice
 
 

@@ -3,9 +3,10 @@
     E[Σ_j v_j δ(i_j)] = Σ_i w_i δ(i)
 
 `optimal_indices` is the resampling of Fearnhead and Clifford (2003): no index is drawn twice; each one heavier than a
-threshold c keeps its weight for certain; of the others each is kept with probability w / c, at even distances, with
-weight c. Among all unbiased ways to leave n points it has the least squared error. `select_branches` applies it to the
-branches of points, `split_heavy` gives unused places to copies of heavy points, `merge_duplicates` adds up equal ones.
+threshold c is kept with its weight; each of the others is kept with probability w / c, by systematic draws, and has
+weight c. Of all unbiased resampling schemes that leave n points it has the least squared error. `select_branches`
+applies it to the branches of points, `split_heavy` gives unused places to copies of heavy points, `merge_duplicates`
+adds up equal ones.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from nbf import prng
+from nbf.resampling.weights import log_normalized, normalized_weights
 
 ROUNDING = 1.0 - 1e-6
 """Weights this near to the threshold count as heavier, so that rounding does not lose what is kept for certain."""
@@ -44,7 +46,7 @@ def threshold(weights: Float[Array, " k"], count: int) -> Float[Array, ""]:
         number = jnp.sum(above, dtype=jnp.int32)
         return rest / jnp.maximum(count - number, 1), number, heavier
 
-    # From the level at which none is kept for certain downwards, until no other one is: a few rounds, and no sorting.
+    # Lower the level until no other weight exceeds it: a few rounds, and no sorting.
     first = jnp.sum(weights) / count, jnp.int32(0), jnp.int32(-1)
     level, _, _ = jax.lax.while_loop(lambda found: found[1] > found[2], lower, first)
     return jnp.where(jnp.sum(weights > 0) > count, level, 0.0)
@@ -64,7 +66,7 @@ def optimal_indices(
         The indices, their normalised log weights, and the random mass: the share of the weight that a random choice
         decided. Where fewer are needed, the heaviest comes again with a log weight of -inf.
     """
-    weights = _normalized(log_weights)
+    weights = normalized_weights(log_weights)
     level = threshold(weights, count)
     certain = (weights > 0) & (weights >= level * ROUNDING)
     lighter = jnp.where(certain, 0.0, weights)
@@ -73,7 +75,7 @@ def optimal_indices(
     indices = _places(chosen, count, jnp.argmax(weights))
     used = jnp.arange(count) < jnp.sum(chosen)
     kept = jnp.where(used, jnp.where(certain, weights, level)[indices], 0.0)
-    return indices, _log_shares(kept), jnp.sum(lighter)
+    return indices, log_normalized(kept), jnp.sum(lighter)
 
 
 def optimal_resample(
@@ -110,7 +112,7 @@ def select_branches(
     Returns:
         The points, the branches, the log weights of the pairs, and the random mass.
     """
-    # Ordered by branch: light pairs are chosen at even distances, hence evenly among the points of every branch.
+    # Ordered by branch: systematic draws of the light pairs are then even among the points of every branch.
     pairs = (log_weights[:, None] + transition_log_probs).T
     chosen, weights, left = optimal_indices(key, pairs.ravel(), count)
     return chosen % len(log_weights), chosen // len(log_weights), weights, left
@@ -141,7 +143,7 @@ def split_heavy(key: Key[Array, ""], log_weights: Float[Array, " n"]) -> tuple[I
         n indices and normalised log weights; copies of one point share its weight.
     """
     n = log_weights.shape[0]
-    weights = _normalized(log_weights)
+    weights = normalized_weights(log_weights)
     some = weights > 0
     spare = n - jnp.sum(some)
 
@@ -151,11 +153,11 @@ def split_heavy(key: Key[Array, ""], log_weights: Float[Array, " n"]) -> tuple[I
         method = "compare_all" if n <= DIRECT else "scan"
         indices = jnp.minimum(jnp.searchsorted(ends, jnp.arange(n), side="right", method=method), n - 1)
         shared = weights[indices] / jnp.maximum(copies[indices], 1)
-        # Rounding may leave a place too many; a heavy entry then has one copy more, which counts for nothing.
+        # Rounding may leave one place too many: what fills it has weight zero.
         return indices.astype(jnp.int32), jnp.where(jnp.arange(n) < ends[-1], shared, 0.0)
 
     indices, shared = jax.lax.cond(spare > 0, copied, lambda: (jnp.arange(n, dtype=jnp.int32), weights))
-    return indices, _log_shares(shared)
+    return indices, log_normalized(shared)
 
 
 def merge_duplicates(
@@ -171,7 +173,7 @@ def merge_duplicates(
     Returns:
         The index of the first point at each place, and the log of its total weight; -inf where there are fewer.
     """
-    # Those without weight come last, wherever they are.
+    # Points without weight are sorted to the end.
     places = jnp.where(log_weights > -jnp.inf, places, jnp.iinfo(places.dtype).max)
     order = jnp.argsort(places)
     group = jnp.cumsum(jnp.diff(places[order], prepend=places[order[0]]) > 0)
@@ -180,26 +182,14 @@ def merge_duplicates(
     return first, jnp.log(totals)
 
 
-def _normalized(log_weights: Float[Array, " k"]) -> Float[Array, " k"]:
-    """Weights that sum to one; all zero if none has any. NaN and +inf count as none."""
-    usable = jnp.where(log_weights < jnp.inf, log_weights, -jnp.inf)
-    weights = jnp.exp(usable - jnp.maximum(jnp.max(usable), jnp.finfo(usable.dtype).min))
-    return weights / jnp.maximum(jnp.sum(weights), 1.0)
-
-
-def _log_shares(weights: Float[Array, " k"]) -> Float[Array, " k"]:
-    """The log of each weight's share of their sum; all -inf if none has any."""
-    return jnp.log(weights / jnp.maximum(jnp.sum(weights), jnp.finfo(weights.dtype).tiny))
-
-
 def _evenly(key: Key[Array, ""], expected: Float[Array, " k"]) -> Int[Array, " k"]:
-    """Whole numbers with these means, each the one below or the one above, by a single random offset."""
+    """Systematic draws: random whole numbers with these means, each rounded down or up, by one random offset."""
     marks = jnp.floor(prng.rising_sums(expected) + prng.uniform(key)).astype(jnp.int32)
     return jnp.diff(marks, prepend=0)
 
 
 def _places(chosen: Bool[Array, " k"], count: int, filler: Int[Array, ""]) -> Int[Array, " count"]:
-    """The indices of what is chosen, in their order, and the filler where there are too few."""
+    """The chosen indices in order, followed by the filler where there are fewer than `count`."""
     rank = jnp.cumsum(chosen) - 1
     slots = jnp.where(chosen, rank, count)
     return jnp.full(count, filler, jnp.int32).at[slots].set(jnp.arange(chosen.shape[0], dtype=jnp.int32), mode="drop")

@@ -1,13 +1,13 @@
 """Resampling: which particles have how many children (section "Particle Filtering").
 
-Every scheme has the same law, E[children of i] = n·w_i, and differs in variance: multinomial has the
+All schemes are unbiased, E[children of i] = n·w_i, and differ in variance: multinomial has the
 most, then residual, then stratified and systematic (Douc, Cappé, Moulines 2005, arXiv cs/0507025).
 
 The weights divide a line of 2^30 to 2^31 *ticks* into integer intervals, and children are points on
-it. Integers, because a sum of floats depends on its order, and parallel sums take a different order
-at every position: an entry of weight zero could own a sliver of the line and be drawn. Integer sums
-are exact, finer than float32 near the end of the line, and leave no edge to fall off. What is
-given up is that weights below 2^-31 of the total count as zero.
+it. With floats, cumulative sums depend on the order of summation, which differs between positions of
+a parallel sum, and an entry of weight zero could own a sliver of the line and be drawn. Integer sums
+are exact, and finer than float32 near the end of the line. Weights below 2^-31 of the total count
+as zero.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DIRECT = 32
 
 
 def _sums(values: Integer[Array, " n"]) -> Integer[Array, " n"]:
-    """Cumulative sums of integers: exact, so the order of summation is free. A CPU is fastest one by one."""
+    """Cumulative sums of integers: exact in any order of summation. A CPU is fastest one by one."""
 
     def one_by_one(values: Integer[Array, " n"]) -> Integer[Array, " n"]:
         def add(total: Integer[Array, ""], value: Integer[Array, ""]) -> tuple[Integer[Array, ""], Integer[Array, ""]]:
@@ -41,7 +41,7 @@ def _sums(values: Integer[Array, " n"]) -> Integer[Array, " n"]:
 
 
 def _partition(log_weights: Float[Array, " n"], total: int) -> UInt32[Array, " n"]:
-    """Where each entry's interval ends when `total` ticks are shared out in proportion to the weights.
+    """Where each entry's interval ends when `total` ticks are divided in proportion to the weights.
 
     NaN and +inf count as weight zero; if nothing is left, all entries count the same.
     """
@@ -49,7 +49,7 @@ def _partition(log_weights: Float[Array, " n"], total: int) -> UInt32[Array, " n
     weights = jnp.where(largest > -jnp.inf, weights, 1.0)
     ends = _sums((weights * (float(total) / jnp.sum(weights))).astype(jnp.uint32))
     # Rounding has lost up to one tick per entry: stretch the line back to its length. The factor is
-    # so near to 1 that order is kept and intervals of no length stay so.
+    # so near to 1 that order is kept and empty intervals stay empty.
     lost = (np.uint32(total) - ends[-1]).astype(jnp.int32).astype(jnp.float32)
     stretch = jnp.floor(ends.astype(jnp.float32) * (lost / ends[-1].astype(jnp.float32)))
     return jnp.where(ends == ends[-1], np.uint32(total), ends + stretch.astype(jnp.int32).astype(jnp.uint32))
@@ -61,7 +61,7 @@ def _spacing_bits(n: int) -> int:
 
 
 def _search(ends: UInt32[Array, " n"], points: UInt32[Array, " m"]) -> Int32[Array, " m"]:
-    """In whose interval each point lies: how many intervals end at or before it."""
+    """Index of the interval in which each point lies: how many intervals end at or before it."""
     method = "compare_all" if max(ends.shape[0], points.shape[0]) <= DIRECT else "scan"
     return jnp.searchsorted(ends, points, side="right", method=method).astype(jnp.int32)
 
@@ -79,7 +79,15 @@ def _ancestors(children: Int32[Array, " n"]) -> Int32[Array, " n"]:
 
 
 def systematic(key: Key[Array, ""], log_weights: Float[Array, " n"]) -> Int[Array, " n"]:
-    """Points at equal distances behind one random offset: counts differ from n·w by less than 1."""
+    """Resample at equal distances behind one random offset: counts differ from n·w by less than 1.
+
+    Args:
+        key: Random key.
+        log_weights: Unnormalised.
+
+    Returns:
+        The ancestor of each particle, as an index.
+    """
     n = log_weights.shape[0]
     bits = _spacing_bits(n)
     offset = prng.bits(key) >> (32 - bits)
@@ -88,7 +96,15 @@ def systematic(key: Key[Array, ""], log_weights: Float[Array, " n"]) -> Int[Arra
 
 
 def stratified(key: Key[Array, ""], log_weights: Float[Array, " n"]) -> Int[Array, " n"]:
-    """One point anywhere in each of n equal stretches: counts differ from n·w by less than 2."""
+    """Resample by one random point in each of n equal strata: counts differ from n·w by less than 2.
+
+    Args:
+        key: Random key.
+        log_weights: Unnormalised.
+
+    Returns:
+        The ancestor of each particle, as an index.
+    """
     n = log_weights.shape[0]
     bits = _spacing_bits(n)
     offsets = prng.bits(key, (n,)) >> (32 - bits)
@@ -99,18 +115,43 @@ def stratified(key: Key[Array, ""], log_weights: Float[Array, " n"]) -> Int[Arra
 
 
 def draw(key: Key[Array, ""], log_weights: Float[Array, " n"], count: int) -> Int[Array, " count"]:
-    """`count` independent indices in proportion to the weights, by inverse CDF."""
+    """Draw independent indices in proportion to the weights, by inverse CDF.
+
+    Args:
+        key: Random key.
+        log_weights: Unnormalised.
+        count: How many indices.
+
+    Returns:
+        The indices.
+    """
     points = prng.bits(key, (count,)) >> 1
     return _search(_partition(log_weights, 2**31), points)
 
 
 def multinomial(key: Key[Array, ""], log_weights: Float[Array, " n"]) -> Int[Array, " n"]:
-    """n independent draws."""
+    """Resample by n independent draws.
+
+    Args:
+        key: Random key.
+        log_weights: Unnormalised.
+
+    Returns:
+        The ancestor of each particle, as an index.
+    """
     return draw(key, log_weights, log_weights.shape[0])
 
 
 def residual(key: Key[Array, ""], log_weights: Float[Array, " n"]) -> Int[Array, " n"]:
-    """⌊n·w⌋ children for certain, the others by independent draws from what remains (Liu, Chen 1998)."""
+    """Resample ⌊n·w⌋ children deterministically, the others by independent draws from the remainders (Liu, Chen 1998).
+
+    Args:
+        key: Random key.
+        log_weights: Unnormalised.
+
+    Returns:
+        The ancestor of each particle, as an index.
+    """
     n = log_weights.shape[0]
     bits = _spacing_bits(n)
     ticks = jnp.diff(_partition(log_weights, n << bits), prepend=np.uint32(0))
@@ -128,4 +169,4 @@ RESAMPLERS: dict[str, Callable[[Key[Array, ""], Float[Array, " n"]], Int[Array, 
     "multinomial": multinomial,
     "residual": residual,
 }
-"""Each takes a key and log weights, normalised or not, and gives the n ancestors, as indices."""
+"""By name. Each takes a key and log weights, normalised or not, and gives the n ancestors, as indices."""
