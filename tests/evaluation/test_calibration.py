@@ -20,7 +20,9 @@ from nbf.beliefs.categorical import CategoricalBelief
 from nbf.contracts import BeliefModel, BeliefSource
 from nbf.environments.gridworld import Gridworld
 from nbf.errors import InputError
-from nbf.evaluation.calibration import BINS, calibrate, energy_distance, ranks, share_covariance
+from nbf.evaluation.calibration import calibrate
+from nbf.evaluation.rank_statistics import BINS, share_covariance
+from nbf.evaluation.scores import energy_distance, ranks
 from nbf.models.tabular import TabularModel
 from nbf.plot.diagnostics import MAX_COORDINATES, calibration_figure
 from nbf.spaces import Box, Lattice

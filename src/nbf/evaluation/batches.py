@@ -1,4 +1,4 @@
-"""Many episodes at once, in compiled batches, and their means with standard errors."""
+"""Running compiled functions over many episodes in batches, means with standard errors, and timing."""
 
 from __future__ import annotations
 
@@ -19,10 +19,18 @@ def in_batches(
     batch: int,
     advance: Callable[[int], None] = lambda done: None,
 ) -> Any:
-    """`function(*arguments)` over the leading axis of the arguments, `batch` entries at a time.
+    """Apply a function over the leading axis of its arguments, a batch at a time.
 
-    Gives NumPy arrays. The last batch is filled up, so that one compilation serves all of them.
-    `advance` is told how many entries were finished.
+    The last batch is padded, so that one compilation serves all of them.
+
+    Args:
+        function: Function of whole batches.
+        arguments: Its arguments, whose leaves share a leading axis.
+        batch: Entries per call.
+        advance: Called with the number of entries finished since the last call.
+
+    Returns:
+        The results of all entries, as NumPy arrays.
     """
     count = jax.tree.leaves(arguments)[0].shape[0]
     results = []
@@ -35,16 +43,29 @@ def in_batches(
 
 
 def mean_and_error(values: Float[np.ndarray, " episodes *rest"]) -> tuple[np.ndarray, np.ndarray]:
-    """The mean over the first axis and its standard error."""
+    """Mean over the first axis and its standard error.
+
+    Args:
+        values: One entry per episode.
+
+    Returns:
+        The mean and its standard error, NaN for a single episode.
+    """
     count = values.shape[0]
     error = values.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.full(values.shape[1:], np.nan)
     return np.asarray(values.mean(axis=0)), np.asarray(error)
 
 
 def update_microseconds(step: Callable[..., tuple[Any, Any]], state: Any, inputs: Sequence[tuple[Any, ...]]) -> float:
-    """The median time of `step(key, state, ...)` along some inputs `(key, ...)`, by the clock on the wall.
+    """Median wall time of a filter's step; the first call, which compiles, does not count.
 
-    The first call, which compiles, does not count.
+    Args:
+        step: A function `step(key, state, ...) -> (state, info)`.
+        state: Initial state.
+        inputs: Further arguments `(key, ...)` of each call, without the state.
+
+    Returns:
+        Microseconds per step.
     """
     times = []
     for key, *told in inputs:

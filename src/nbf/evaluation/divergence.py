@@ -9,12 +9,21 @@ from jaxtyping import Array, Float
 
 from nbf.beliefs.categorical import CategoricalBelief
 from nbf.beliefs.particles import ParticleBelief
-from nbf.contracts import Belief, Enumerable
+from nbf.capabilities import Enumerable
+from nbf.contracts import Belief
 from nbf.resampling.weights import normalize
 
 
 def jensen_shannon(p: Float[Array, " k"], q: Float[Array, " k"]) -> Float[Array, ""]:
-    """JS of two vectors of probabilities, each normalised first."""
+    """Jensen-Shannon divergence of two probability vectors, each normalised first.
+
+    Args:
+        p: Probabilities, up to a factor.
+        q: Probabilities, up to a factor.
+
+    Returns:
+        The divergence in nats.
+    """
     p, q = p / jnp.sum(p), q / jnp.sum(q)
     # Half of the smallest float is 0, of which the divergence would be infinite.
     least = 4.0 * jnp.finfo(p.dtype).tiny
@@ -24,9 +33,14 @@ def jensen_shannon(p: Float[Array, " k"], q: Float[Array, " k"]) -> Float[Array,
 
 
 def state_probabilities(belief: Belief, environment: Enumerable) -> Float[Array, " states"]:
-    """What a belief gives to each state that the environment lists.
+    """Probability that a belief gives to each state of an enumerable environment.
 
-    A particle set counts as its weighted histogram, a model as its own probability of each state.
+    Args:
+        belief: A particle belief counts as its weighted histogram; others are asked for the probability of each state.
+        environment: Environment that enumerates its states.
+
+    Returns:
+        One probability per state.
     """
     if isinstance(belief, CategoricalBelief):
         return belief.probs
