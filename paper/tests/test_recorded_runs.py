@@ -1,0 +1,65 @@
+"""`nbf-paper reproduce` finds every committed run as recorded: the command of a run asks for the run's key."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+from pathlib import Path
+
+import pytest
+from paths import RESULTS
+
+from nbf_paper import records
+from nbf_paper.cli.main import main
+from nbf_paper.cli.reproduce import Reproduce
+from nbf_paper.experiments import choices
+from nbf_paper.records import run_key
+
+FOLDERS = sorted(path.parent for path in RESULTS.glob("*/runs.json"))
+BENCHMARKS = {"peers": "python -m benchmarks.peers"}
+"""Records that no experiment makes, and the command that does."""
+
+
+class Parsed(Exception):  # noqa: N818
+    """A command that was understood, and is not run."""
+
+
+def understood(command: str) -> Reproduce:
+    """What the command line makes of a recorded command; versions before the split had it in `nbf`."""
+    program, *argv = shlex.split(command)
+    assert program in ("nbf", "nbf-paper")
+
+    def stop(self: Reproduce) -> None:
+        raise Parsed(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Reproduce, "answer", stop)
+        with pytest.raises(Parsed) as parsed:
+            main(argv)
+    return parsed.value.args[0]
+
+
+@functools.cache
+def keys(command: str, folder: Path) -> set[str]:
+    """Of the runs that a command asks for and that a folder of records is for."""
+    reproduce = understood(command)
+    if isinstance(reproduce.experiment, choices.All):
+        asked = [job for name, job in reproduce._planned([]) if name == folder.name]
+    else:
+        asked = reproduce._jobs(choices.Part(reproduce.experiment))
+        assert reproduce.experiment.name == folder.name
+    return {run_key(job.label, job.settings_in(folder)) for job in asked}
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_every_committed_run_is_found_as_recorded(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    for read in (records.read_runs, records.read_records):  # once for all runs
+        monkeypatch.setattr(records, read.__name__, functools.cache(read))
+    runs = records.read_runs(folder)
+    assert runs
+    for run in runs:
+        assert records.completed(folder, run.key)
+        if folder.name in BENCHMARKS:
+            assert run.command == BENCHMARKS[folder.name]
+        else:
+            assert run.key in keys(run.command, folder), run.command
