@@ -16,7 +16,7 @@ from card_games import episodes, network_pool, tracked
 from constructors import EMBEDDING, with_random_parameters
 from tolerances import FLOAT, WEIGHT_SIGMA, monte_carlo
 
-from nbf.environments.goofspiel import GoofspielFamily
+from nbf.environments.goofspiel_family import GoofspielFamily
 from nbf.environments.goofspiel_game import GoofspielGame
 from nbf.errors import InputError
 from nbf.filters.prefixes import PrefixFilter
@@ -266,7 +266,7 @@ def test_the_defaults_are_the_papers_four_games():
     jobs = Goofspiel().jobs(Amount([0, 1]))
     assert [(job.name, job.seed) for job in jobs] == [(f"k={k}", seed) for k in (4, 5, 6, 7) for seed in (0, 1)]
     assert len({job.key for job in jobs}) == 8
-    assert {job.evaluation for job in jobs} == {goofspiel.EvaluationConfig()}
+    assert {job.evaluation for job in jobs} == {goofspiel.GoofspielEvaluation()}
     assert {job.policies.checkpoints * job.policies.runs for job in jobs} == {512}
 
 
@@ -280,6 +280,6 @@ def test_a_short_training_has_fewer_policies_in_a_file_of_its_own():
 def test_an_evaluation_of_nothing_is_refused():
     for name, value in (("episodes", 1), ("exact_samples", 0), ("importance_samples", 0)):
         with pytest.raises(InputError, match=f"{name} must be at least"):
-            goofspiel.EvaluationConfig(**{name: value})
+            goofspiel.GoofspielEvaluation(**{name: value})
     with pytest.raises(InputError, match="policies are for 5 cards"):
         goofspiel.GoofspielJob(4, selfplay=SelfPlayConfig(cards=5))

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from nbf.environments.functional import One as One
     from nbf.environments.functional import environment as environment
     from nbf.environments.goofspiel import Goofspiel as Goofspiel
-    from nbf.environments.goofspiel import GoofspielFamily as GoofspielFamily
     from nbf.environments.goofspiel import LargeGoofspiel as LargeGoofspiel
+    from nbf.environments.goofspiel_family import GoofspielFamily as GoofspielFamily
     from nbf.environments.goofspiel_game import CardPolicy as CardPolicy
     from nbf.environments.goofspiel_game import GoofspielGame as GoofspielGame
     from nbf.environments.goofspiel_game import UniformPolicy as UniformPolicy

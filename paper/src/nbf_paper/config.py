@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nbf.contracts import Policy
-from nbf.environments.goofspiel import GoofspielFamily
+from nbf.environments.goofspiel_family import GoofspielFamily
 from nbf.environments.goofspiel_game import GoofspielGame
 from nbf.environments.triangulation import BEACONS, TriangulationFamily
 from nbf.errors import InputError

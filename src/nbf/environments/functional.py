@@ -1,4 +1,4 @@
-"""An environment from plain functions: the shortest way in for a simulator of your own.
+"""An environment from plain functions: the shortest way to bring a simulator of your own.
 
     world = nbf.environment(
         init=lambda key: ...,                                # x0 ~ p0
@@ -8,8 +8,8 @@
         space=nbf.Box((-5.0,), (5.0,), bounded=False),
     )
 
-The functions are written in JAX, for one state. Constants may stand in them, and are compiled in. What should
-change without compiling anew is a pytree `parameters`, which every function then takes as its last argument;
+The functions are written in JAX, for one state. Constants in them are compiled in. What should change without
+compiling again is a pytree `parameters`, which every function then takes as its last argument;
 `dataclasses.replace(world, parameters=...)` exchanges it, and a `vmap` over it is a family of environments.
 """
 
@@ -32,18 +32,19 @@ from nbf.errors import InputError
 
 
 class FunctionalEnvironment(LookAhead):
-    """What `environment` builds. Two of the same functions share their compiled filters."""
+    """What `environment` builds. Environments with the same functions share compiled filters."""
 
     space: StateSpace
     parameters: PyTree
+    """The last argument of every function; None if there are none."""
     functions: tuple[Callable, ...] = eqx.field(static=True)
     """init, transition, observe, log_likelihood and, if there is one, look_ahead."""
     structure: Any = eqx.field(static=True)
-    """The tree of an observation."""
+    """The tree structure of an observation."""
     leaves: tuple[tuple[tuple[int, ...], str], ...] = eqx.field(static=True)
     """Shape and type of each of its leaves."""
     symbols: int | None = eqx.field(static=True, default=None)
-    """Integers of an observation lie in 0..symbols - 1, where that is known."""
+    """Integer observations lie in 0..symbols - 1; None if that is not known."""
 
     def init(self, key: Key[Array, ""]) -> State:
         return _arrays(self.functions[0](key, *self._more))
@@ -88,14 +89,24 @@ def environment(
     observation: Observation | None = None,
     symbols: int | None = None,
 ) -> FunctionalEnvironment:
-    """An environment from `init(key)`, `transition(key, state, policy)`, `observe(key, state, next_state)` and
-    `log_likelihood(observation, state, next_state)`; each takes `parameters` last, if there are any.
+    """Build an environment from functions. Check the result with `nbf.testing.check_environment`.
 
-    `look_ahead(observation, state, policy)` is optional: a guess at log p(y | x) that costs no simulation, by which a
-    neural filter chooses what it simulates (docs/beyond.md). `observation` is an example of one, to which those that a
-    filter is given are compared; by default the shapes and types that `observe` gives. Where observations are integers,
-    give `symbols`: they are 0..symbols - 1, and JAX would take any other for the nearest. Check the result with
-    `nbf.testing.check_environment`.
+    Args:
+        init: `init(key)` draws x0 ~ p0. This and each other function takes `parameters` last, if there are any.
+        transition: `transition(key, state, policy)` draws x' ~ T(x, π).
+        observe: `observe(key, state, next_state)` draws y ~ H(x, x').
+        log_likelihood: `log_likelihood(observation, state, next_state)` is log H(x, x')[y].
+        space: Of the states.
+        look_ahead: `look_ahead(observation, state, policy)` is a guess at log p(y | x) without simulation, by which a
+            neural filter selects the states that it simulates (docs/beyond.md). None if there is none.
+        parameters: A pytree that may change without compiling again; None if there is none.
+        observation: An example, whose structure, shapes and types observations must have; by default those that
+            `observe` gives.
+        symbols: Where observations are integers 0..symbols - 1, their number: JAX would clip any other to the nearest
+            one.
+
+    Returns:
+        The environment.
     """
     if symbols is not None and symbols < 1:
         raise InputError(f"An alphabet needs at least 1 symbol; got symbols={symbols}.")
@@ -122,7 +133,7 @@ def environment(
 
 
 def _check_leaf(value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, symbols: int | None) -> None:
-    # No method: looking one up on a module costs more than the check.
+    # Not a method: looking one up on a module costs more than the check.
     kind = _kind(dtype)
     if value.shape != shape or _kind(value.dtype) != kind:
         raise InputError(
@@ -140,7 +151,7 @@ def _check_leaf(value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, symb
 
 
 def _arrays(tree: PyTree) -> PyTree:
-    """The tree with arrays for Python and NumPy numbers."""
+    """The tree with arrays in place of Python and NumPy numbers."""
     return jax.tree.map(jnp.asarray, tree)
 
 

@@ -1,12 +1,12 @@
 """Goofspiel, the card game (section "Partially-Observable Goofspiel" and its appendix), for two players.
 
 Cards are labelled 0..k-1. A round reveals a prize, drawn from the deck, worth its label + 1. Both players bid a
-card of their hand at once; the higher card takes the prize, equal cards discard it, and the players see no more
-than who won. In the paper's variant each player and the deck get a random k - 1 of the k cards, and there are
-k - 1 rounds. In the standard game everyone has all k cards; its last round, where nobody has a choice, is played
-and counted like any other (OpenSpiel plays it unasked).
+card of their hand at once; the higher card takes the prize, equal cards discard it, and the players see only who
+won. In the paper's variant each player and the deck get a random k - 1 of the k cards, and there are k - 1 rounds.
+In the standard game everyone has all k cards; its last round, where nobody has a choice, is a step like any other
+(OpenSpiel plays it automatically).
 
-Everything is for one game; callers `vmap`. A game that is over stays as it is.
+Everything is for one game; callers `vmap`. A game that is over does not change any more.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from nbf import prng
 from nbf.errors import InputError
 
 LOSS, DRAW, WIN, OVER = 0, 1, 2, 3
-"""What a round brings to the first player; `OVER` once there are no more rounds."""
+"""Outcome of a round for the first player; `OVER` once there are no more rounds."""
 NONE = -1
-"""In the place of a card or an outcome that is not there or not known."""
+"""Stands for a card or an outcome that does not exist or is not known."""
 
 
 @runtime_checkable
@@ -34,12 +34,19 @@ class BidPolicy(Protocol):
     """How a player bids: a pytree, so that a pool of them is one with a leading axis on every leaf."""
 
     def log_probs(self, features: Float[Array, " f"], /) -> Float[Array, " k"]:
-        """log probability of bidding each card, given `GoofspielGame.features`; -inf for cards that are not held."""
+        """Compute the log probability of bidding each card.
+
+        Args:
+            features: What the player sees: `GoofspielGame.features`.
+
+        Returns:
+            log probability of each card; -inf for cards that are not held.
+        """
         ...
 
 
 class UniformPolicy(eqx.Module):
-    """Bids every card that is held alike."""
+    """Bids each card that is held with the same probability."""
 
     def log_probs(self, features: Float[Array, " f"]) -> Float[Array, " k"]:
         hand = held(features)
@@ -47,12 +54,20 @@ class UniformPolicy(eqx.Module):
 
 
 class CardPolicy(eqx.Module):
-    """Bids by a perceptron of the features, with ReLU and a softmax over the cards that are held."""
+    """Bids by a perceptron of the features, with ReLU units and a softmax over the cards that are held."""
 
     weights: tuple[Float[Array, "out in"], ...]
     biases: tuple[Float[Array, " out"], ...]
 
     def __init__(self, key: Key[Array, ""], cards: int, *, width: int = 64, depth: int = 2):
+        """Build a policy with random weights.
+
+        Args:
+            key: Random key.
+            cards: k, of the game.
+            width: Units of a hidden layer.
+            depth: Hidden layers.
+        """
         if cards < 2 or width < 1 or depth < 0:
             raise InputError(
                 f"A CardPolicy needs 2 cards, width 1 and depth 0 or more; got {cards=}, {width=}, {depth=}."
@@ -63,7 +78,14 @@ class CardPolicy(eqx.Module):
         self.biases = tuple(jnp.zeros(size) for size in sizes[1:])
 
     def logits(self, features: Float[Array, " f"]) -> Float[Array, " k"]:
-        """Of every card, whether it is held or not."""
+        """Compute the logit of every card, whether it is held or not.
+
+        Args:
+            features: What the player sees: `GoofspielGame.features`.
+
+        Returns:
+            The logits.
+        """
         hidden = self.weights[0] @ features + self.biases[0]
         for weight, bias in zip(self.weights[1:], self.biases[1:], strict=True):
             hidden = weight @ jax.nn.relu(hidden) + bias
@@ -74,12 +96,27 @@ class CardPolicy(eqx.Module):
 
 
 def held(features: Float[Array, " f"]) -> Bool[Array, " k"]:
-    """The hand that a player's features begin with."""
+    """Read the hand off a player's features, which begin with it.
+
+    Args:
+        features: `GoofspielGame.features`.
+
+    Returns:
+        The cards, multi-hot.
+    """
     return features[: features.shape[0] // 5] > 0
 
 
 def legal_log_probs(logits: Float[Array, " k"], legal: Bool[Array, " k"]) -> Float[Array, " k"]:
-    """A softmax over the legal entries; -inf elsewhere, and everywhere if none is legal."""
+    """Compute a log softmax over the legal entries.
+
+    Args:
+        logits: Of every entry.
+        legal: Which entries are legal.
+
+    Returns:
+        log probabilities; -inf where an entry is not legal, hence everywhere if none is.
+    """
     largest = jnp.max(jnp.where(legal, logits, -jnp.inf))
     shifted = jnp.where(legal, logits - jnp.where(jnp.any(legal), jax.lax.stop_gradient(largest), 0.0), 0.0)
     total = jnp.sum(jnp.where(legal, jnp.exp(shifted), 0.0))
@@ -89,27 +126,37 @@ def legal_log_probs(logits: Float[Array, " k"], legal: Bool[Array, " k"]) -> Flo
 def public_features(
     deck: Bool[Array, " k"], prize: Int[Array, ""], own: Bool[Array, " k"], other: Bool[Array, " k"]
 ) -> Float[Array, " 4*k"]:
-    """What a player sees beside the hand: prizes not yet revealed, the current one, those won by each."""
+    """Encode what a player sees besides the hand.
+
+    Args:
+        deck: Prizes not yet revealed, multi-hot.
+        prize: The current one; `NONE` if the game is over.
+        own: Prizes won by the player, multi-hot.
+        other: Prizes won by the other player, multi-hot.
+
+    Returns:
+        All of them, multi-hot, one after the other.
+    """
     current = jnp.arange(deck.shape[0]) == prize
     return jnp.concatenate([deck, current, own, other]).astype(jnp.float32)
 
 
 class GameState(eqx.Module):
-    """Where a game stands. Sets of cards are multi-hot."""
+    """The state of a game. Sets of cards are multi-hot."""
 
     hands: Bool[Array, "2 k"]
     deck: Bool[Array, " k"]
     """Prizes not yet revealed."""
     prize: Int[Array, ""]
-    """The one to bid for; `NONE` once the game is over."""
+    """The prize to bid for; `NONE` once the game is over."""
     won: Bool[Array, "2 k"]
+    """Prizes of each player."""
     round: Int[Array, ""]
-    """Rounds that were played."""
+    """Rounds played."""
 
 
 class Playout(eqx.Module):
-    """The record of one game; the first player's view is public to that player but for `hands` and `bids` of the
-    second."""
+    """The record of one game. The first player knows all of it but the `hands` and `bids` of the second."""
 
     hands: Bool[Array, "2 k"]
     """As dealt."""
@@ -123,10 +170,18 @@ class Playout(eqx.Module):
 
 
 class GoofspielGame(eqx.Module):
-    """The rules; no arrays."""
+    """The rules; no arrays.
+
+    Arguments of the methods:
+        key: Random key.
+        state: Of the game.
+        player: 0 or 1.
+    """
 
     cards: int = eqx.field(static=True)
+    """k."""
     standard: bool = eqx.field(static=True, default=False)
+    """The standard game instead of the paper's variant."""
 
     def __check_init__(self) -> None:
         if self.cards < 2:
@@ -134,7 +189,7 @@ class GoofspielGame(eqx.Module):
 
     @property
     def rounds(self) -> int:
-        """How many rounds a game has, and cards a hand."""
+        """Rounds of a game, and cards of a hand when dealt."""
         return self.cards if self.standard else self.cards - 1
 
     @property
@@ -143,7 +198,7 @@ class GoofspielGame(eqx.Module):
         return 5 * self.cards
 
     def reset(self, key: Key[Array, ""]) -> GameState:
-        """A game dealt, with its first prize revealed."""
+        """A random deal, with the first prize revealed."""
         deal_key, prize_key = jax.random.split(key)
         dealt = jnp.ones((3, self.cards), bool)
         if not self.standard:
@@ -153,22 +208,29 @@ class GoofspielGame(eqx.Module):
         return self._reveal(prize_key, GameState(dealt[:2], dealt[2], jnp.int32(NONE), nothing, jnp.int32(0)))
 
     def over(self, state: GameState) -> Bool[Array, ""]:
+        """Whether all rounds were played."""
         return state.round >= self.rounds
 
     def legal(self, state: GameState, player: int | Int[Array, ""]) -> Bool[Array, " k"]:
-        """The cards that a player may bid: the hand, so none once the game is over."""
+        """The cards that a player may bid: the hand, hence none once the game is over."""
         return state.hands[player]
 
     def features(self, state: GameState, player: int | Int[Array, ""]) -> Float[Array, " f"]:
-        """All that a player's bid may depend on, as 5k zeros and ones: own hand, prizes not yet revealed, the current
-        prize, prizes won by the player, prizes won by the other. The order of past bids is not among it."""
+        """What a player's bid may depend on, as 5k zeros and ones: own hand, prizes not yet revealed, the current
+        prize, prizes won by the player, prizes won by the other. The order of past bids is not part of it."""
         rest = public_features(state.deck, state.prize, state.won[player], state.won[1 - player])
         return jnp.concatenate([state.hands[player].astype(jnp.float32), rest])
 
     def step(self, key: Key[Array, ""], state: GameState, bids: Int[Array, " 2"]) -> tuple[GameState, Int[Array, ""]]:
-        """One round: both bid, and the next prize is revealed. Also what the round brought to the first player.
+        """Play one round: both bid, and the next prize is revealed.
 
-        A bid must be a card of the hand, which is checked outside `jit` only.
+        Args:
+            key: Random key.
+            state: Of the game.
+            bids: A card of each player's hand, which is checked outside `jit` only.
+
+        Returns:
+            The state after the round, and the outcome for the first player.
         """
         self._check_bids(state, bids)
         cards, over = jnp.arange(self.cards), self.over(state)
@@ -186,23 +248,31 @@ class GoofspielGame(eqx.Module):
         return kept, jnp.where(over, OVER, outcome)
 
     def points(self, state: GameState) -> Float[Array, " 2"]:
-        """What each player has won so far."""
+        """Points of each player so far."""
         return jnp.sum(jnp.where(state.won, jnp.arange(1.0, self.cards + 1.0), 0.0), axis=1)
 
     def returns(self, state: GameState) -> Float[Array, " 2"]:
-        """1, 0 or -1: whether each player has more points than the other, as many, or fewer. Zero-sum."""
+        """Of each player 1, 0 or -1: more points than the other player, as many, or fewer."""
         points = self.points(state)
         return jnp.sign(points - points[::-1])
 
     def play(self, key: Key[Array, ""], policies: tuple[BidPolicy, BidPolicy]) -> Playout:
-        """One random game between two policies."""
+        """Play one random game between two policies.
+
+        Args:
+            key: Random key.
+            policies: Of the first and the second player.
+
+        Returns:
+            The record of the game.
+        """
         deal_key, round_key = jax.random.split(key)
         start = self.reset(deal_key)
 
         def step(state: GameState, key: Key[Array, ""]) -> tuple[GameState, tuple[Array, Array, Array]]:
             *bid_keys, step_key = jax.random.split(key, 3)
-            chances = [jnp.exp(policy.log_probs(self.features(state, i))) for i, policy in enumerate(policies)]
-            drawn = [prng.categorical(key, chance) for key, chance in zip(bid_keys, chances, strict=True)]
+            both = [jnp.exp(policy.log_probs(self.features(state, i))) for i, policy in enumerate(policies)]
+            drawn = [prng.categorical(key, probs) for key, probs in zip(bid_keys, both, strict=True)]
             bids = jnp.stack(drawn)
             after, outcome = self.step(step_key, state, bids)
             return after, (state.prize, bids, outcome)
@@ -212,7 +282,7 @@ class GoofspielGame(eqx.Module):
         return Playout(start.hands, deck, prizes, bids, outcomes, final)
 
     def _reveal(self, key: Key[Array, ""], state: GameState) -> GameState:
-        """The next prize drawn from the deck."""
+        """The state after the next prize is drawn from the deck."""
         prize = prng.categorical(key, state.deck.astype(jnp.float32))
         prize = jnp.where(jnp.any(state.deck), prize, NONE)
         deck = state.deck & (jnp.arange(self.cards) != prize)

@@ -1,8 +1,8 @@
 """Partially observable Gridworld (section "Partially-Observable Gridworld" and its appendix).
 
-An agent walks on a grid with obstacles, biased towards a goal. The observer sees the direction of
-each move, or a bump when the agent stayed where it was, wrong with a small probability; it does not
-see where the agent is. The start is uniform over the free cells.
+An agent walks on a grid with obstacles towards a goal. The observer sees the direction of each move, or
+a bump when the agent stayed in its cell, wrong with a small probability; it does not see where the
+agent is. The start is uniform over the free cells.
 
 Observations are symbols: `2 * axis` for a step down that axis, `2 * axis + 1` for a step up, and
 `2 * dimension` for a bump.
@@ -26,7 +26,14 @@ from nbf.spaces import Lattice
 
 
 def unit_moves(dimension: int) -> Int[np.ndarray, "actions d"]:
-    """The 2·d moves: down and up each axis, in the order of the observation symbols."""
+    """List the 2·d moves: down and up each axis, in the order of the observation symbols.
+
+    Args:
+        dimension: d.
+
+    Returns:
+        The moves, as offsets.
+    """
     moves = np.zeros((2 * dimension, dimension), np.int32)
     for axis in range(dimension):
         moves[2 * axis, axis], moves[2 * axis + 1, axis] = -1, 1
@@ -38,20 +45,28 @@ class GoalPolicy(eqx.Module):
 
     goal: Int[Array, " d"]
     temperature: Float[Array, ""]
+    """Above 0; near 0 the agent takes a shortest way."""
 
     def __check_init__(self) -> None:
         if not isinstance(self.temperature, Tracer) and not np.all(np.asarray(self.temperature) > 0):
             raise InputError(f"The softmax temperature must be above 0; got {self.temperature}.")
 
     def log_probs(self, destinations: Int[Array, "actions d"]) -> Float[Array, " actions"]:
-        """log π(a | x), given where each action leads."""
+        """Compute the log probability of each action.
+
+        Args:
+            destinations: The cell to which each action leads.
+
+        Returns:
+            log π(a | x) of each.
+        """
         distance = jnp.sum(jnp.abs(destinations - self.goal), axis=-1)
-        # Relative to the nearest one, so that no temperature makes all of them -inf.
+        # Relative to the least distance, so that no temperature makes all of them -inf.
         return jax.nn.log_softmax(-(distance - jnp.min(distance)) / self.temperature)
 
 
 class Gridworld(Stencil):
-    """One grid. A blocked move (wall or border) leaves the agent where it is."""
+    """One grid. A blocked move (obstacle or border) leaves the agent in its cell."""
 
     space: Lattice
     error: Float[Array, ""]
@@ -80,7 +95,14 @@ class Gridworld(Stencil):
         return jnp.asarray(self.space.points())[prng.categorical(key, self.free.astype(jnp.float32))]
 
     def destinations(self, state: Int[Array, " d"]) -> Int[Array, "actions d"]:
-        """Where each action leads."""
+        """Find the cell to which each action leads.
+
+        Args:
+            state: The cell of the agent.
+
+        Returns:
+            The cells.
+        """
         targets = state + unit_moves(self.space.dimension)
         return jnp.where(jax.vmap(self.space.contains)(targets)[:, None], targets, state)
 
@@ -89,12 +111,20 @@ class Gridworld(Stencil):
         return destinations[prng.categorical(key, jnp.exp(log_probs))]
 
     def symbol(self, state: Int[Array, " d"], next_state: Int[Array, " d"]) -> Int[Array, ""]:
-        """The symbol that a flawless observer of this move sees."""
+        """Find the symbol of a move, as it is observed without error.
+
+        Args:
+            state: The cell before the move.
+            next_state: The cell after it.
+
+        Returns:
+            The symbol.
+        """
         moved = jnp.all(unit_moves(self.space.dimension) == next_state - state, axis=-1)
         return jnp.where(jnp.any(moved), jnp.argmax(moved), self.num_symbols - 1).astype(jnp.int32)
 
     def observe(self, key: Key[Array, ""], state: Int[Array, " d"], next_state: Int[Array, " d"]) -> Int[Array, ""]:
-        # One uniform number: below 1 - error the symbol is right, above it the rest picks another one.
+        # One uniform number: up to 1 - error the symbol is right, above that the remainder picks a wrong one.
         uniform = jax.random.uniform(key)
         others = self.num_symbols - 1
         shift = jnp.ceil((uniform - (1.0 - self.error)) / jnp.maximum(self.error, 1e-12) * others)
@@ -138,7 +168,7 @@ class Gridworld(Stencil):
 
     @property
     def offsets(self) -> tuple[tuple[int, ...], ...]:
-        """The moves, then staying."""
+        # The moves, then staying.
         moves = unit_moves(self.space.dimension)
         return tuple(tuple(int(step) for step in move) for move in (*moves, 0 * moves[0]))
 
@@ -150,14 +180,19 @@ class Gridworld(Stencil):
 
 
 class RandomGridworlds(Family):
-    """A new grid and goal at every draw: cubes of obstacles at random places, a random free goal."""
+    """Random grids and goals: obstacles are cubes at random places, the goal is a random free cell."""
 
     size: int = eqx.field(static=True)
+    """Cells along each axis."""
     dimension: int = eqx.field(static=True)
     obstacles: int = eqx.field(static=True)
+    """How many, which may overlap."""
     width: int = eqx.field(static=True)
+    """Cells along each axis of an obstacle."""
     temperature: float = eqx.field(static=True, default=1e-5)
+    """Of the policy."""
     error: float = eqx.field(static=True, default=0.1)
+    """Probability that an observed symbol is wrong."""
 
     def __check_init__(self) -> None:
         if self.size < 1 or self.dimension < 1:
@@ -193,9 +228,17 @@ class RandomGridworlds(Family):
 def gridworld_family(
     size: int, dimension: int, *, key: Key[Array, ""] | None = None, temperature: float = 1e-5, error: float = 0.1
 ) -> Family:
-    """The paper's grids: 1 cube of width 2 up to size 5, then 2 cubes of width 3.
+    """Build the family of the paper's grids: 1 obstacle of width 2 up to size 5, then 2 obstacles of width 3.
 
-    With a key, the *fixed* condition: one grid and policy, drawn by that key.
+    Args:
+        size: Cells along each axis.
+        dimension: Of the grid.
+        key: For the paper's *fixed* condition: draws the one grid and policy. None: a new grid at every draw.
+        temperature: Of the policy.
+        error: Probability that an observed symbol is wrong.
+
+    Returns:
+        The family.
     """
     obstacles, width = (1, 2) if size <= 5 else (2, 3)
     family = RandomGridworlds(size, dimension, obstacles, width, temperature, error)

@@ -1,8 +1,8 @@
-"""Linear dynamics with Gaussian noise, the system whose belief the Kalman filter knows in closed form.
+"""Linear dynamics with Gaussian noise, where the Kalman filter is exact.
 
     x0 ~ N(m0, P0)    x' ~ N(A x + π, Q)    y ~ N(C x', R)
 
-The policy π is what is added to the mean of the next state, or None for nothing.
+The policy π is a vector that is added to the mean of the next state, or None.
 """
 
 from __future__ import annotations
@@ -23,17 +23,14 @@ from nbf.errors import InputError
 from nbf.spaces import Box
 
 HORIZON, WIDTH = 20, 4.0
-"""The default space is WIDTH standard deviations around the mean of each of the first HORIZON steps."""
+"""The default space is WIDTH standard deviations around the mean at each of the first HORIZON steps."""
 
 LARGEST = float(np.finfo(np.float32).max)
+"""The largest finite number of an observation."""
 
 
 class LinearGaussian(GaussianDynamics):
-    """A linear-Gaussian system. A state is a `Float[d]` vector, an observation a `Float[k]` vector.
-
-    `Q` and `P0` may be singular. `space` says how large states are; by default that is found from the system,
-    so systems that should share a model or a compiled filter are given one.
-    """
+    """A linear-Gaussian system. A state is a `Float[d]` vector, an observation a `Float[k]` vector."""
 
     space: Box
     matrix: Float[Array, "d d"]
@@ -51,7 +48,7 @@ class LinearGaussian(GaussianDynamics):
     whitener: Float[Array, "k k"]
     """W with Wᵀ W = R⁻¹."""
     log_normalizer: Float[Array, ""]
-    """log of the density of an observation at its mean."""
+    """log density of an observation at its mean."""
 
     def __init__(
         self,
@@ -64,9 +61,21 @@ class LinearGaussian(GaussianDynamics):
         *,
         space: Box | None = None,
     ):
+        """Build a system.
+
+        Args:
+            A: Matrix of the dynamics, `[d, d]`.
+            Q: Covariance of the dynamics' noise, `[d, d]`; may be singular.
+            C: Matrix of the observation, `[k, d]`.
+            R: Covariance of the observation's noise, `[k, k]`; positive definite.
+            m0: Mean of the start, `[d]`.
+            P0: Covariance of the start, `[d, d]`; may be singular.
+            space: An unbounded box that gives the range of states, by default computed from the system. Give one to
+                systems that share a model or a compiled filter, and inside a trace.
+        """
         given = {"A": A, "Q": Q, "C": C, "R": R, "m0": m0, "P0": P0}
         traced = any(isinstance(value, Tracer) for value in given.values())
-        # In float64 if the numbers are known: the roots are then good to the last digit of float32.
+        # In float64 where the numbers are known: the roots are then exact up to the rounding of float32.
         numpy: Any = jnp if traced else np
         parts = {name: numpy.asarray(value, None if traced else np.float64) for name, value in given.items()}
         _check_shapes(parts, space)
@@ -111,26 +120,21 @@ class LinearGaussian(GaussianDynamics):
 
     @property
     def linear(self) -> bool:
-        """For the Gaussian filters: the moments below are affine, so the Kalman filter is exact."""
         return True
 
     def initial_moments(self) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
-        """m0 and a root of P0."""
         return self.start, self.start_root
 
     def moments(
         self, state: Float[Array, " d"], policy: Float[Array, " d"] | None
     ) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
-        """A x + π and a root of Q."""
         moved = self.matrix @ state
         return moved if policy is None else moved + policy, self.step_root
 
     def observation_moments(self, next_state: Float[Array, " d"]) -> tuple[Float[Array, " k"], Float[Array, "k k"]]:
-        """C x' and a root of R."""
         return self.sensor @ next_state, self.noise_root
 
     def reading(self, observation: Float[Array, " k"]) -> Float[Array, " k"]:
-        """The observation itself."""
         return observation
 
     def check_observation(self, observation: Observation) -> None:
@@ -177,19 +181,21 @@ def _check_values(parts: dict[str, np.ndarray]) -> None:
 
 
 def _root(covariance: Any, numpy: Any) -> Any:
+    """An F with F Fᵀ equal to the covariance."""
     values, vectors = numpy.linalg.eigh(covariance)
     return vectors * numpy.sqrt(numpy.maximum(values, 0.0))
 
 
 def _usual_range(parts: dict[str, np.ndarray]) -> Box:
+    """The box of the first steps' states, without a policy."""
     mean, covariance = parts["m0"], parts["P0"]
     lows, highs = [], []
     for _ in range(HORIZON + 1):
-        spread = WIDTH * np.sqrt(np.diag(covariance))
-        lows.append(mean - spread)
-        highs.append(mean + spread)
+        margin = WIDTH * np.sqrt(np.diag(covariance))
+        lows.append(mean - margin)
+        highs.append(mean + margin)
         mean, covariance = parts["A"] @ mean, parts["A"] @ covariance @ parts["A"].T + parts["Q"]
     low, high = np.min(lows, axis=0), np.max(highs, axis=0)
-    flat = high - low < 1e-6  # an entry that never moves still needs a side
+    flat = high - low < 1e-6  # a coordinate that never changes still needs a range
     low, high = np.where(flat, low - 1.0, low), np.where(flat, high + 1.0, high)
     return Box(tuple(map(float, low)), tuple(map(float, high)), bounded=False)

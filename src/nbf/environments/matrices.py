@@ -21,15 +21,15 @@ from nbf.errors import InputError
 from nbf.spaces import Lattice
 
 ROW_TOLERANCE = 1e-5
-"""How far a row may be from summing to one: float32 rounds it by less, up to 10 000 entries."""
+"""How far the sum of a row may be from one: up to 10 000 entries, rounding to float32 changes it by less."""
 
 
 class FiniteEnvironment(KnownTransitions):
     """What `from_matrices` builds. A state is an `Int[1]` vector, an observation one integer.
 
-    The policy of an environment with actions is one of three: an integer, the action taken; probabilities
-    `Float[A]`; or a table `Float[S, A]` of them for every state. Without actions it is ignored. Where the
-    probabilities are all zero nothing moves.
+    The policy of an environment with actions is an integer, the action taken; or the probabilities of the actions,
+    `Float[A]`; or a table of them for every state, `Float[S, A]`. Without actions it is ignored. Where all
+    probabilities are zero, the state stays the same.
     """
 
     space: Lattice
@@ -107,8 +107,16 @@ class FiniteEnvironment(KnownTransitions):
 
 
 def from_matrices(T: ArrayLike | Array, H: ArrayLike | Array, p0: ArrayLike | Array) -> FiniteEnvironment:  # noqa: N803
-    """The environment of a finite POMDP: T is `[S, S]`, or `[A, S, S]` with actions, H is `[S, Y]` (what the next
-    state emits) or `[S, S, Y]`, p0 is `[S]`. Every row along the last axis is a distribution."""
+    """Build the environment of a finite POMDP. Every row of a table, along its last axis, is a distribution.
+
+    Args:
+        T: Transition probabilities T[x, x'], `[S, S]`; with actions T[a, x, x'], `[A, S, S]`.
+        H: Emission probabilities H[x', y], `[S, Y]`, or H[x, x', y], `[S, S, Y]`.
+        p0: Probabilities of the first state, `[S]`.
+
+    Returns:
+        The environment.
+    """
     moves, symbols, start = _table("T", T), _table("H", H), _table("p0", p0)
     size = start.shape[0] if start.ndim == 1 else 0
     fits = moves.ndim in (2, 3) and moves.shape[-2:] == (size, size) and symbols.ndim in (2, 3)
@@ -123,7 +131,7 @@ def from_matrices(T: ArrayLike | Array, H: ArrayLike | Array, p0: ArrayLike | Ar
 
 
 def _table(name: str, table: ArrayLike | Array) -> np.ndarray | Array:
-    """The table, once its rows are known to be distributions; inside a trace they are taken to be."""
+    """The table as float64, after a check that its rows are distributions; inside a trace there is no check."""
     if isinstance(table, Tracer):
         return table
     values = np.asarray(table, np.float64)

@@ -1,14 +1,14 @@
-"""Triangulation (section "Triangulation" and its appendix): where am I, from noisy ranges to three beacons.
+"""Triangulation (section "Triangulation" and its appendix): localisation from noisy ranges to three beacons.
 
 An agent in a square moves by a fixed length in one cardinal direction, with Gaussian noise on both axes and
-stopped by the walls, or scans: it then stands still and reads its noisy distance to the active beacon. Which
-beacon is active rotates with the time. The start is uniform in the square.
+stopped by the walls, or scans: it then stands still and reads its noisy distance to the active beacon. The
+beacons are active in turn. The start is uniform in the square.
 
-The hidden state is the position alone. Whether a step is a move or a scan is seen by every filter and does
-not depend on the position, so its probability cancels in Bayes' rule; like the time it is public, hence part of
-the step's environment: after a scan the posterior is the prior times the likelihood, without any motion, and
-after a move it is the prediction, without any likelihood. No particle is spent on the branch not taken. The
-evidence is that of the readings, given which steps were scans.
+The hidden state is the position alone. Whether a step is a move or a scan is public and does not depend on the
+position, so its probability cancels in Bayes' rule; like the time it is part of the step's environment. After a
+scan the posterior is the prior times the likelihood, without any motion; after a move it is the prediction,
+without any likelihood. No particle is spent on the branch not taken. The evidence is that of the readings, given
+which steps were scans.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from nbf.spaces import Box
 DIRECTIONS = ((-1.0, 0.0), (1.0, 0.0), (0.0, -1.0), (0.0, 1.0))
 """The cardinal directions: down and up each axis."""
 BEACONS = ((-2.0, -2.0), (0.0, 8.0**0.5), (2.0, -2.0))
-"""The paper's, in the order in which they are active."""
+"""The paper's beacons, in the order in which they are active."""
 
 
 class ScanPolicy(eqx.Module):
-    """A mixture of one cardinal direction with scanning."""
+    """Moves in one cardinal direction or scans, at random."""
 
     direction: Int[Array, ""]
     """Which of `DIRECTIONS`."""
     move: Float[Array, ""]
-    """Probability of a move; a step is a scan otherwise."""
+    """Probability of a move; otherwise the step is a scan."""
 
     def __check_init__(self) -> None:
         if not isinstance(self.move, Tracer) and not np.all(
@@ -52,7 +52,12 @@ class ScanPolicy(eqx.Module):
 
 
 class Triangulation(LookAhead, Drifting, GaussianDynamics):
-    """The square at one step: `at` gives that of another."""
+    """The environment of one step; `at` gives that of another.
+
+    `look_ahead` is exact: a scan does not move, and a move reads nothing. The `moments` of the motion ignore the
+    walls: beyond them the derivative of the clipped motion is 0, and a belief whose mean touches a wall would become
+    certain at once.
+    """
 
     space: Box
     beacons: Float[Array, "b 2"]
@@ -80,7 +85,15 @@ class Triangulation(LookAhead, Drifting, GaussianDynamics):
             raise InputError(f"range_noise must be above 0, or no reading has a density; got {self.range_noise}.")
 
     def at(self, time: Int[Array, ""], scanning: Bool[Array, ""]) -> Triangulation:
-        """The environment of another step."""
+        """Build the environment of another step.
+
+        Args:
+            time: Steps done before it.
+            scanning: Whether it is a scan.
+
+        Returns:
+            The environment.
+        """
         return eqx.tree_at(lambda world: (world.time, world.scanning), self, (time, scanning))
 
     @property
@@ -93,7 +106,6 @@ class Triangulation(LookAhead, Drifting, GaussianDynamics):
         return jax.random.uniform(key, (2,), minval=low, maxval=high)
 
     def drift(self, policy: ScanPolicy) -> tuple[Float[Array, " 2"], Float[Array, ""]]:
-        """Mean and standard deviation of the motion before the walls stop it: x' = clip(x + mean + σ·ε)."""
         mean = self.step * jnp.asarray(DIRECTIONS)[policy.direction]
         return jnp.where(self.scanning, 0.0, mean), jnp.where(self.scanning, 0.0, self.motion_noise)
 
@@ -103,13 +115,20 @@ class Triangulation(LookAhead, Drifting, GaussianDynamics):
         return jnp.clip(moved, jnp.asarray(self.space.low), jnp.asarray(self.space.high))
 
     def distance(self, position: Float[Array, " 2"]) -> Float[Array, ""]:
-        """From a position to the active beacon."""
+        """Compute the distance to the active beacon.
+
+        Args:
+            position: Of the agent.
+
+        Returns:
+            The distance.
+        """
         return jnp.sqrt(jnp.sum((position - self.beacon) ** 2))
 
     def observe(
         self, key: Key[Array, ""], state: Float[Array, " 2"], next_state: Float[Array, " 2"]
     ) -> Float[Array, ""]:
-        """The noisy distance; 0 at a move, where nothing is read."""
+        # A move reads nothing: its observation is 0.
         reading = self.distance(next_state) + self.range_noise * jax.random.normal(key)
         return jnp.where(self.scanning, reading, 0.0)
 
@@ -122,32 +141,27 @@ class Triangulation(LookAhead, Drifting, GaussianDynamics):
     def look_ahead(
         self, observation: Float[Array, ""], state: Float[Array, " 2"], policy: ScanPolicy
     ) -> Float[Array, ""]:
-        """Exact: at a scan nothing moves, and at a move nothing is read."""
         return self.log_likelihood(observation, state, state)
 
     @property
     def linear(self) -> bool:
-        """For the Gaussian filters: a distance is no affine function of the position."""
         return False
 
     def initial_moments(self) -> tuple[Float[Array, " 2"], Float[Array, "2 2"]]:
-        """Mean and root of the uniform start, whose variance along an axis is side²/12."""
+        # The variance of a uniform distribution is side²/12.
         return jnp.asarray(self.space.middle), jnp.diag(jnp.asarray(2.0 * self.space.scale / 12.0**0.5))
 
     def moments(self, state: Float[Array, " 2"], policy: ScanPolicy) -> tuple[Float[Array, " 2"], Float[Array, "2 2"]]:
-        """Of the motion as if there were no walls: their derivative would be 0 beyond them, and a belief whose mean
-        touches one would be certain at once."""
         mean, deviation = self.drift(policy)
         return state + mean, deviation * jnp.eye(2)
 
     def observation_moments(self, next_state: Float[Array, " 2"]) -> tuple[Float[Array, " 1"], Float[Array, "1 1"]]:
-        """Of the distance. At the beacon itself, where that has no derivative, it is 0."""
+        # The bound makes the derivative 0 at the beacon itself, where the distance has none.
         square = jnp.sum((next_state - self.beacon) ** 2)
         distance = jnp.sqrt(jnp.maximum(square, jnp.finfo(square.dtype).tiny))
         return distance[None], self.range_noise[None, None]
 
     def reading(self, observation: Float[Array, ""]) -> Float[Array, " 1"]:
-        """The distance that was read; a move reads none."""
         return jnp.where(self.scanning, observation, jnp.nan)[None]
 
     def check_observation(self, observation: Observation) -> None:
@@ -160,13 +174,16 @@ class Triangulation(LookAhead, Drifting, GaussianDynamics):
 
 
 class TriangulationFamily(Scheduled):
-    """The paper's episodes: one direction, uniform among four, mixed with scanning in a uniform proportion."""
+    """The paper's episodes: a uniform direction, and a probability of a move that is uniform on [0, 1]."""
 
     half_width: float = eqx.field(static=True, default=5.0)
     """The square is [-half_width, half_width]²."""
     step: float = eqx.field(static=True, default=0.5)
+    """Length of a move."""
     motion_noise: float = eqx.field(static=True, default=0.1)
+    """Standard deviation of a move along each axis."""
     range_noise: float = eqx.field(static=True, default=0.5)
+    """Standard deviation of a reading."""
     beacons: tuple[tuple[float, float], ...] = eqx.field(static=True, default=BEACONS)
 
     def __check_init__(self) -> None:
@@ -174,11 +191,11 @@ class TriangulationFamily(Scheduled):
 
     @property
     def space(self) -> Box:
-        """Where the agent may be."""
+        """The square."""
         return Box((-self.half_width,) * 2, (self.half_width,) * 2)
 
     def environment(self) -> Triangulation:
-        """The one environment of the family, at its first step, a move."""
+        """The environment of the first step, as a move."""
         noises = jnp.asarray(self.step), jnp.asarray(self.motion_noise), jnp.asarray(self.range_noise)
         beacons = jnp.reshape(jnp.asarray(self.beacons, jnp.float32), (-1, 2))
         return Triangulation(self.space, beacons, *noises, jnp.int32(0), jnp.bool_(False))
@@ -189,7 +206,6 @@ class TriangulationFamily(Scheduled):
         return self.environment(), ScanPolicy(direction, jax.random.uniform(move_key))
 
     def schedule(self, key: Key[Array, ""], steps: int) -> tuple[Triangulation, ScanPolicy]:
-        """The public part of one random episode: the environment and the policy of each step, with a leading axis."""
         policy_key, scan_key = jax.random.split(key)
         environment, policy = self.sample(policy_key)
         scans = jax.random.uniform(scan_key, (steps,)) >= policy.move

@@ -21,7 +21,8 @@ import optax
 from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
-from nbf.environments.goofspiel import MOST_LISTED, GoofspielFamily
+from nbf.environments.goofspiel import MOST_LISTED
+from nbf.environments.goofspiel_family import GoofspielFamily
 from nbf.environments.goofspiel_game import BidPolicy, CardPolicy, GameState, GoofspielGame, UniformPolicy
 from nbf.errors import InputError
 from nbf.evaluation.divergence import jensen_shannon
@@ -253,7 +254,7 @@ SPLITS = ("random", "run")
 """The parts to test on; the first is the paper's."""
 
 
-class Pool(eqx.Module):
+class PolicyPool(eqx.Module):
     """The policies of all runs, in their order, with a leading axis on every leaf."""
 
     policies: CardPolicy
@@ -314,7 +315,7 @@ def _abstract(config: SelfPlayConfig, count: int) -> tuple[CardPolicy, Run]:
     return stacked, last
 
 
-def read_pool(path: Path, config: SelfPlayConfig | None = None) -> tuple[Pool, Run]:
+def read_pool(path: Path, config: SelfPlayConfig | None = None) -> tuple[PolicyPool, Run]:
     """A pool from its file, finished or not; of one config, if one is given."""
     metadata, _ = read_file(path)
     if metadata.get("kind") != KIND:
@@ -331,10 +332,10 @@ def read_pool(path: Path, config: SelfPlayConfig | None = None) -> tuple[Pool, R
     skeleton = _abstract(found, done)
     _, leaves = read_file(path, eqx.filter(skeleton, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct)))
     policies, last = fill(skeleton, leaves, path)
-    return Pool(policies, found, seconds), last
+    return PolicyPool(policies, found, seconds), last
 
 
-def make_pool(config: SelfPlayConfig, path: Path, *, progress: bool = True) -> Pool:
+def make_pool(config: SelfPlayConfig, path: Path, *, progress: bool = True) -> PolicyPool:
     """The pool of a file, made as far as it is not: stop it with Ctrl-C, call again to go on."""
     total, made = config.runs * config.checkpoints, _Progress(config)
     remove_unfinished(path)
@@ -410,7 +411,7 @@ def _divergences(game: GoofspielGame, keys: Key[Array, " n"], mine: Any, other: 
     return jax.vmap(one)(keys, mine, other)
 
 
-def describe(pool: Pool, *, games: int = 64, pairs: int = 256) -> dict[str, Any]:
+def describe(pool: PolicyPool, *, games: int = 64, pairs: int = 256) -> dict[str, Any]:
     """How a pool is: entropy of the policies, their results against a random player and against the first policy of
     their run, by checkpoint; and how far apart the beliefs are that two of its policies induce.
 
