@@ -14,7 +14,7 @@ from nbf.contracts import BeliefModel
 from nbf.errors import InputError
 from nbf.evaluation.calibration import Calibration
 from nbf.files.checkpoint import load_model, save_model
-from nbf.filters.neural.filter import NeuralBayesianFilter
+from nbf.filters.neural import NeuralBayesianFilter
 from nbf.models.belief_model import MODELS, ModelConfig
 
 LONGEST_METADATA = 4_000_000
