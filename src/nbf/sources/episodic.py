@@ -1,4 +1,4 @@
-"""Beliefs to train on where what is public in an episode depends on what was observed before (section
+"""Beliefs to train on where the environments of an episode depend on earlier observations (section
 "Partially-Observable Goofspiel")."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nbf.errors import InputError
 class EpisodePosteriors(BeliefSource):
     """Beliefs of a filter in random episodes of an `Episodic` family, at a depth drawn uniformly from 0..horizon.
 
-    With a `PrefixFilter` the paper's source for Goofspiel. Depth 0 is p0.
+    With a `PrefixFilter` this is the paper's source for Goofspiel. Depth 0 is p0.
     """
 
     filter: Filter
@@ -32,7 +32,14 @@ class EpisodePosteriors(BeliefSource):
         require(self.family, Episodic, "EpisodePosteriors", "Use FilterPosteriors.")
 
     def posterior(self, key: Key[Array, ""]) -> tuple[FilterState, Environment]:
-        """The filter's state at a random depth of a random episode, and the environment of the step before."""
+        """Filter a random episode up to a random depth.
+
+        Args:
+            key: Random key.
+
+        Returns:
+            The state of the filter, and the environment of the step that led to it.
+        """
         depth_key, episode_key, start_key, step_key = jax.random.split(key, 4)
         environments, policies, observations, _ = require(
             self.family, Episodic, "EpisodePosteriors", "Use FilterPosteriors."

@@ -1,4 +1,4 @@
-"""Where the beliefs that a model is trained on come from (appendix, "Training belief embedding models")."""
+"""Exact posteriors to train on, where states can be listed (appendix, "Training belief embedding models")."""
 
 from __future__ import annotations
 
@@ -19,15 +19,22 @@ from nbf.environments.rollout import at_step, draw_instance, rollout
 class ExactPosteriors(BeliefSource):
     """Exact posteriors of random episodes of a family, at a depth drawn uniformly from 0..horizon.
 
-    Depth 0 is p0: the belief that every filter starts from is in the training set. A `Scheduled` family may change
-    its environment and policy at every step.
+    Depth 0 is p0: the training set contains the belief with which every filter starts. Environment and policy of a
+    `Scheduled` family may change at every step.
     """
 
     family: Family
     horizon: int = eqx.field(static=True)
 
     def posterior(self, key: Key[Array, ""]) -> CategoricalBelief:
-        """One random belief."""
+        """Draw one random belief.
+
+        Args:
+            key: Random key.
+
+        Returns:
+            The posterior, with the environment of the step that led to it.
+        """
         instance_key, depth_key, episode_key = jax.random.split(key, 3)
         family = self.family
         steps = max(self.horizon, 1) if capability(family, Scheduled) is not None else self.horizon

@@ -1,4 +1,4 @@
-"""Beliefs to train on that a filter has made: where no exact posterior can be listed (section "Triangulation")."""
+"""Beliefs of a filter to train on, where no exact posterior is available (section "Triangulation")."""
 
 from __future__ import annotations
 
@@ -18,7 +18,17 @@ from nbf.spaces import Box
 
 
 def widen_walls(key: Key[Array, ""], states: Float[Array, "n d"], space: Box, width: float) -> Float[Array, "n d"]:
-    """Numbers on a wall of a box moved outwards, uniformly up to `width`: atoms become bands of finite density."""
+    """Move coordinates on a wall of a box outwards by a uniform distance: atoms become bands of finite density.
+
+    Args:
+        key: Random key.
+        states: n points of the box.
+        space: The box.
+        width: The largest distance.
+
+    Returns:
+        The points; those on no wall are unchanged.
+    """
     outwards = width * jax.random.uniform(key, states.shape)
     low, high = jnp.asarray(space.low), jnp.asarray(space.high)
     return jnp.where(states <= low, states - outwards, jnp.where(states >= high, states + outwards, states))
@@ -27,27 +37,34 @@ def widen_walls(key: Key[Array, ""], states: Float[Array, "n d"], space: Box, wi
 class FilterPosteriors(BeliefSource):
     """Beliefs of a filter in random episodes of a family, at a depth drawn uniformly from 0..horizon.
 
-    With a `ParticleFilter` of 1024 the paper's source for Triangulation, with a `PointMassFilter` the truth.
-    Depth 0 is p0. A `pool` of all beliefs of many episodes is much the cheaper source.
+    With a `ParticleFilter` of 1024 this is the paper's source for Triangulation; with a `PointMassFilter` the beliefs
+    are exact up to the grid. Depth 0 is p0. A `pool` of all beliefs of many episodes is a much cheaper source.
 
-    Motion that the walls of a `Box` stop leaves atoms on them, under which the likelihood of a density has no
-    bound: a model learns to put everything on a wall. Samples on a wall are spread over a band of width
-    `wall_band` beyond it. Clipping a model's samples puts them back, encoders see the nearest state of the box, and
-    `cell_probabilities` counts what lies up to 0.5 beyond.
+    Motion that is stopped by the walls of a `Box` leaves atoms on them. The likelihood of a density is unbounded
+    there, so a model would learn to put all mass on a wall. Samples on a wall are therefore moved into a band of width
+    `wall_band` beyond it. Clipping brings the samples of a model back, encoders see the nearest state of the box, and
+    `cell_probabilities` counts density up to 0.5 beyond the walls.
     """
 
     filter: Filter
     family: Family
     horizon: int = eqx.field(static=True)
     wall_band: float = eqx.field(static=True, default=0.0)
-    """Width of the band beyond the walls of a box over which clipped samples are spread."""
+    """Width of the band beyond the walls of a box into which samples on a wall are moved; 0: they stay."""
 
     def __check_init__(self) -> None:
         if self.horizon < 0 or not self.wall_band >= 0:
             raise InputError(f"horizon and wall_band must be 0 or more; got {self.horizon} and {self.wall_band}.")
 
     def posterior(self, key: Key[Array, ""]) -> tuple[FilterState, Environment]:
-        """The filter's state at a random depth of a random episode, and the environment there."""
+        """Filter a random episode up to a random depth.
+
+        Args:
+            key: Random key.
+
+        Returns:
+            The state of the filter, and the environment of the step that led to it.
+        """
         depth_key, family_key, episode_key, start_key, step_key = jax.random.split(key, 5)
         steps = max(self.horizon, 1)
         environment, policy, changing = draw_instance(self.family, family_key, steps)
@@ -71,7 +88,6 @@ class FilterPosteriors(BeliefSource):
         return self._samples(sample_key, state, environment, n), environment.space
 
     def episode(self, key: Key[Array, ""], n: int) -> tuple[State, StateSpace]:
-        """n samples of every belief of one random episode, depths 0..horizon along a leading axis."""
         family_key, episode_key, start_key, run_key, sample_key = jax.random.split(key, 5)
         steps = max(self.horizon, 1)
         environment, policy, changing = draw_instance(self.family, family_key, steps)
@@ -98,7 +114,18 @@ class FilterPosteriors(BeliefSource):
         batch: int = 64,
         advance: Callable[[int], None] = lambda done: None,
     ) -> BeliefPool:
-        """All beliefs of many episodes: see `BeliefPool.of_episodes`."""
+        """Make a pool of all beliefs of many episodes, by `BeliefPool.of_episodes`.
+
+        Args:
+            key: Random key.
+            episodes: How many.
+            samples: Of each belief.
+            batch: Episodes that are made together.
+            advance: Called after each batch with the number of episodes in it.
+
+        Returns:
+            The pool.
+        """
         return BeliefPool.of_episodes(self, key, episodes=episodes, samples=samples, batch=batch, advance=advance)
 
     def _samples(self, key: Key[Array, ""], state: FilterState, environment: Environment, n: int) -> State:

@@ -1,4 +1,4 @@
-"""Beliefs that are made once and drawn again and again: for sources whose beliefs are dear."""
+"""Beliefs that are made once and drawn many times: for sources whose beliefs are expensive."""
 
 from __future__ import annotations
 
@@ -20,14 +20,22 @@ class EpisodeSource(Protocol):
     """A source that makes all beliefs of an episode together."""
 
     def episode(self, key: Key[Array, ""], n: int, /) -> tuple[State, StateSpace]:
-        """n samples of every belief of one random episode, depths along a leading axis."""
+        """Sample every belief of one random episode.
+
+        Args:
+            key: Random key.
+            n: Samples of each belief.
+
+        Returns:
+            The samples, and the space of each belief; leading axis depths, from 0, the belief before any observation.
+        """
         ...
 
 
 class BeliefPool(BeliefSource):
-    """Samples of many beliefs, drawn once and used again and again: for beliefs that are dear to make.
+    """Samples of many beliefs, which are made once and drawn many times.
 
-    A draw takes one belief at random, and a random stretch of its samples, which must be in no order.
+    A draw takes a random belief and consecutive samples of it from a random place, so their order must be random.
     """
 
     states: State
@@ -51,19 +59,28 @@ class BeliefPool(BeliefSource):
         batch: int = 64,
         advance: Callable[[int], None] = lambda done: None,
     ) -> BeliefPool:
-        """All beliefs of many episodes: a belief that costs a whole episode is then drawn for nothing.
+        """Make a pool of all beliefs of many episodes.
 
-        `advance` is told how many episodes were finished.
+        Args:
+            source: Of the beliefs.
+            key: Random key.
+            episodes: How many.
+            samples: Of each belief.
+            batch: Episodes that are made together.
+            advance: Called after each batch with the number of episodes in it.
+
+        Returns:
+            The pool.
         """
         if episodes < 1 or samples < 1 or batch < 1:
             raise InputError(
                 f"A pool needs episodes, samples and batch of at least 1; got {episodes}, {samples} and {batch}."
             )
-        # The source is an argument: the policies that it may hold are too many to be constants.
+        # The source is an argument, since XLA would fold its policies for minutes if they were constants.
         make = eqx.filter_jit(lambda source, keys: jax.vmap(lambda key: source.episode(key, samples))(keys))
         parts = []
         for first in range(0, episodes, batch):
-            chosen = jnp.arange(first, first + min(batch, episodes))  # the last batch is full; what is too much is cut
+            chosen = jnp.arange(first, first + min(batch, episodes))  # the last batch is full too; the rest is cut off
             parts.append(jax.device_get(make(source, jax.vmap(lambda i: jax.random.fold_in(key, i))(chosen))))
             advance(min(batch, episodes - first))
 

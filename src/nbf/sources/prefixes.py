@@ -17,10 +17,10 @@ from nbf.filters.prefixes import listed
 
 
 class PrefixPosteriors(BeliefSource):
-    """What `EpisodePosteriors` gives with a `PrefixFilter`, several times as fast.
+    """The beliefs of `EpisodePosteriors` with a `PrefixFilter`, several times as fast.
 
-    Sequences of one length are those of one depth: a single pass over the listing makes the posteriors of all
-    depths of an episode, each in the place of its length.
+    The states after t steps are the sequences of one length, so one pass over the listed states computes the
+    posteriors of all depths of an episode, each at the states of its length.
     """
 
     family: Episodic
@@ -31,7 +31,15 @@ class PrefixPosteriors(BeliefSource):
             raise InputError(f"horizon must be 0 or more; got {self.horizon}.")
 
     def posteriors(self, key: Key[Array, ""]) -> tuple[Float[Array, " states"], Environment]:
-        """The posteriors of all depths of a random episode, one after the other, and its environments."""
+        """Compute the posteriors of all depths of a random episode.
+
+        Args:
+            key: Random key.
+
+        Returns:
+            The probabilities of the states of each length, given the observations up to it, one after the other; and
+            the environments of the episode, with a leading axis.
+        """
         environments, policies, observations, _ = self.family.episode(key)
         first = listed(at_step(environments, 0, changing=True))
         if self.horizon > len(first.branches):
@@ -53,14 +61,13 @@ class PrefixPosteriors(BeliefSource):
         sizes = np.asarray([len(environment.branches[0]), *(part.size for part in environment.branches)])
         sizes = sizes[: self.horizon + 1]
         start = jnp.asarray(np.cumsum(sizes) - sizes)[depth]
-        # No length has more sequences than the last one, so that its window fits at every start.
+        # No length has more sequences than the last one, so a window of that size fits at every start.
         window = jax.lax.dynamic_slice(probs, (start,), (int(sizes[-1]),))
         window = jnp.where(jnp.arange(sizes[-1]) < jnp.asarray(sizes)[depth], window, 0.0)
         chosen = start + prng.categoricals(sample_key, window, n)
         return jax.tree.map(lambda leaf: leaf[chosen], environment.states()), environment.space
 
     def episode(self, key: Key[Array, ""], n: int) -> tuple[State, StateSpace]:
-        """n samples of every belief of one random episode, depths 0..horizon along a leading axis."""
         episode_key, sample_key = jax.random.split(key)
         probs, environments = self.posteriors(episode_key)
         first = listed(at_step(environments, 0, changing=True))
