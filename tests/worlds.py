@@ -13,12 +13,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
-from nbf.contracts import Enumerable
+from nbf.capabilities import KnownTransitions
 from nbf.errors import InputError
 from nbf.spaces import Lattice
 
 
-class HiddenMarkov(Enumerable):
+class HiddenMarkov(KnownTransitions):
     """k states with explicit tables. The policy is the probability of staying put instead of moving."""
 
     space: Lattice
@@ -59,9 +59,13 @@ class HiddenMarkov(Enumerable):
     def successors(
         self, state: Int[Array, " 1"], policy: Float[Array, ""]
     ) -> tuple[Int[Array, "k 1"], Float[Array, " k"]]:
-        return self.states(), self.chances(state, policy)
+        return self.states(), self.transition_log_probs(state, policy)
 
-    def chances(self, state: Int[Array, " 1"], policy: Float[Array, ""]) -> Float[Array, " k"]:
+    @property
+    def num_branches(self) -> int:
+        return self.space.size
+
+    def transition_log_probs(self, state: Int[Array, " 1"], policy: Float[Array, ""]) -> Float[Array, " k"]:
         return jnp.log(self._row(state, policy))
 
     def _row(self, state: Int[Array, " 1"], policy: Float[Array, ""]) -> Float[Array, " k"]:

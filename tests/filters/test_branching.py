@@ -115,7 +115,7 @@ def test_a_branch_that_cannot_be_is_not_followed(key):
     (environment, _), observations = small_grid(), [1, 1, 2, 4]
     policy = GoalPolicy(jnp.asarray([2, 2]), jnp.asarray(0.008))
     cells = jnp.asarray(environment.space.points())
-    moves = jax.vmap(environment.chances, (0, None))(cells, policy)[environment.free]
+    moves = jax.vmap(environment.transition_log_probs, (0, None))(cells, policy)[environment.free]
     filter = BranchingFilter(int(np.sum(np.exp(moves) > 0.0)))
     assert filter.num_calls < 4 * np.sum(environment.free) / 2
     states, _ = eqx.filter_jit(lambda *inputs: run(filter, *inputs))(

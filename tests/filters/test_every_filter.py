@@ -17,7 +17,7 @@ from nbf.errors import InputError
 from nbf.evaluation.divergence import state_probabilities
 from nbf.filters.branching import BranchingFilter
 from nbf.filters.exact import ExactFilter
-from nbf.filters.neural.filter import NeuralBayesianFilter
+from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.run import run
 
 
@@ -91,8 +91,8 @@ def test_the_first_step_compiles_for_all_others(filter, key):
 
 
 class Metered(Gridworld):
-    """Keeps how many transitions and branches each batch of calls asks for, and how many states are looked at for the
-    chances of theirs, while it is traced."""
+    """Keeps how many transitions and branches each batch of calls asks for, and how many states are asked for the
+    probabilities of their branches, while it is traced."""
 
     calls = []  # noqa: RUF012
     looks = []  # noqa: RUF012
@@ -118,9 +118,9 @@ class Metered(Gridworld):
         branches = 2 * self.space.dimension
         return self._metered(lambda state: Gridworld.successors(self, state, policy), branches, state)
 
-    def chances(self, state, policy):
+    def transition_log_probs(self, state, policy):
         plain = Gridworld(self.space, self.error)
-        return self._metered(lambda state: plain.chances(state, policy), 1, state, kept=self.looks)
+        return self._metered(lambda state: plain.transition_log_probs(state, policy), 1, state, kept=self.looks)
 
     def follow(self, state, policy, branch):
         return self._metered(lambda *inputs: Gridworld.follow(self, inputs[0], policy, inputs[1]), 1, state, branch)
@@ -129,7 +129,7 @@ class Metered(Gridworld):
 @pytest.mark.parametrize("n", [3, 4, 7, 8, 30, 100])
 @pytest.mark.parametrize("kind", ["tabular", "dequantized flow", "branching", "all branches"])
 def test_no_step_calls_the_simulator_more_often_than_it_says(kind, n, key):
-    """Transitions or branches, whichever way a step goes; and no more states are looked at for their chances, which a
+    """Transitions or branches, whichever way a step goes; and no more states are asked for these probabilities, which a
     transition does as well."""
     grid, policy = small_grid()
     environment = Metered(grid.space, grid.error)

@@ -22,7 +22,7 @@ from nbf.environments.matrices import from_matrices
 from nbf.errors import InputError
 from nbf.filters.approximate import ApproxBeliefs
 from nbf.filters.exact import ExactFilter
-from nbf.filters.neural.filter import NeuralBayesianFilter
+from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.models.belief_model import BoxConfig, ModelConfig
 from nbf.models.mixture import MixtureConfig

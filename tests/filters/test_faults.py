@@ -31,7 +31,7 @@ from nbf.environments.gridworld import GoalPolicy, RandomGridworlds
 from nbf.errors import InputError
 from nbf.filters.approximate import ApproxBeliefs
 from nbf.filters.exact import ExactFilter
-from nbf.filters.neural.filter import NeuralBayesianFilter
+from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.run import run
 from nbf.models.tabular import TabularModel

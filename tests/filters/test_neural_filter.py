@@ -8,6 +8,7 @@ import functools
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 from agreement import assert_frequencies
@@ -17,12 +18,23 @@ from worlds import trap_door
 
 import nbf
 from nbf.beliefs.particles import ParticleBelief
+from nbf.capabilities import ListedStates
+from nbf.capability import capability
 from nbf.contracts import BeliefModel, Environment
 from nbf.environments.gridworld import GoalPolicy, Gridworld
 from nbf.errors import InputError
 from nbf.filters.approximate import ApproxBeliefs
 from nbf.filters.exact import ExactFilter
-from nbf.filters.neural.filter import CARRIED, FADING, NeuralBayesianFilter
+from nbf.filters.neural import (
+    BranchProposal,
+    CarryRule,
+    EvenProposal,
+    IndependentProposal,
+    LookAheadProposal,
+    MomentMatching,
+    NeuralBayesianFilter,
+    NoCorrection,
+)
 from nbf.filters.run import run
 from nbf.models.tabular import TabularModel
 from nbf.spaces import Lattice
@@ -31,14 +43,15 @@ OBSERVATIONS = jnp.asarray([1, 1, 2, 4, 0, 3])
 NEVER, ALWAYS_NAN, ALWAYS_INFINITE = 2, 3, 4
 """Symbols of `trap_door` that no trajectory explains."""
 OPTIONS = {
-    "Algorithm 1": {"even_draws": False, "consistent": False, "expand": False},
-    "even draws": {"consistent": False, "expand": False},
-    "consistent": {"even_draws": False, "expand": False},
-    "even draws, consistent": {"expand": False},
+    "Algorithm 1": {"proposal": IndependentProposal(), "correction": NoCorrection()},
+    "even draws": {"proposal": EvenProposal(), "correction": NoCorrection()},
+    "moment matching": {"proposal": IndependentProposal(), "correction": MomentMatching()},
+    "even draws, moment matching": {"proposal": EvenProposal(), "correction": MomentMatching()},
 }
-"""What leaves chance a part; with `expand` as well the perfect model is exact on a small grid."""
+"""What makes random choices; with `BranchProposal` the perfect model is exact on a small grid."""
 tabular = functools.partial(NeuralBayesianFilter, TabularModel(Lattice((3, 3))))
 rooms = functools.partial(NeuralBayesianFilter, TabularModel(Lattice((3,))))
+rooms9 = functools.partial(NeuralBayesianFilter, TabularModel(Lattice((9,))))
 faithful_rooms = functools.partial(NeuralBayesianFilter.faithful, TabularModel(Lattice((3,))))
 
 
@@ -64,7 +77,7 @@ def truth():
     return np.asarray(probs[0], np.float64), np.asarray(info.log_evidence[0], np.float64)
 
 
-SHOWN = ("Algorithm 1", "even draws, consistent")
+SHOWN = ("Algorithm 1", "even draws, moment matching")
 """What is always run; each improvement alone is slow to compile."""
 
 
@@ -154,18 +167,27 @@ class Forgetful(TabularModel):
     def log_prob(self, embedding, states, space):
         return super().log_prob(TABLE, states, space)
 
-    def listed(self, embedding, space):
+    @property
+    def capabilities(self):
+        return frozenset({ListedStates})
+
+    def all_log_probs(self, embedding, space):
         return jnp.log(TABLE)
 
-    def features(self, states, space):
-        return None
+
+class Wide(TabularModel):
+    """Decodes to a mixture with the uniform distribution, so that moments have something to correct."""
+
+    def all_log_probs(self, embedding, space):
+        return jnp.log(0.5 * embedding + 0.5 / 9)
 
 
 class Drawn(Forgetful):
     """The same, by draws that are all cells, instead of a list."""
 
-    def listed(self, embedding, space):
-        return None
+    @property
+    def capabilities(self):
+        return frozenset()
 
     def draw(self, key, embedding, n, space):
         rest = n - 9
@@ -183,17 +205,17 @@ def test_carried_particles_are_a_share_of_the_next_belief(model, key):
     """What a model forgets, exact particles remember: the filter is Bayes' rule for a mixture of both."""
     environment, policy = small_grid()
     filter = NeuralBayesianFilter(model(Lattice((3, 3))), CALLS)
-    bare = NeuralBayesianFilter(model(Lattice((3, 3))), CALLS, carry=False)
+    bare = NeuralBayesianFilter(model(Lattice((3, 3))), CALLS, proposal=BranchProposal(carry=None))
     points = jnp.asarray(Lattice((3, 3)).points())
-    start = eqx.tree_at(lambda state: state.kept, filter.init(key, environment), jnp.zeros(()))
+    start = eqx.tree_at(lambda state: state.carried_share, filter.init(key, environment), jnp.zeros(()))
     first, _ = filter.step(key, start, OBSERVATIONS[0], environment, policy)
-    share = float(first.kept)
+    share = float(first.carried_share)
     exact = ExactFilter()
     step = lambda probs, symbol: exact.step(key, probs, symbol, environment, policy)[0]  # noqa: E731
     own = jnp.where(environment.free, TABLE, 0.0) / jnp.sum(jnp.where(environment.free, TABLE, 0.0))
     # Chance has no part, but for the lightest of what was drawn.
     lightest = float(jnp.min(own[own > 0])) if model is Drawn else 0.0
-    assert share == pytest.approx(CARRIED * (1.0 - lightest) ** FADING, rel=1e-4)
+    assert share == pytest.approx(CarryRule().share * (1.0 - lightest) ** CarryRule().fading, rel=1e-4)
     after_one = np.asarray(step(own, OBSERVATIONS[0]))
     told = np.exp(np.asarray(filter.belief(first, environment).log_probs(points), np.float64))
     np.testing.assert_allclose(told, (1 - share) * TABLE + share * after_one, **FLOAT)
@@ -213,7 +235,7 @@ def test_while_chance_has_no_part_any_model_will_do(model, truth, key):
     environment, policy = small_grid()
     filter = NeuralBayesianFilter(model(Lattice((3, 3))), CALLS)
     states, info = many(filter, key[None], environment, policy)
-    np.testing.assert_array_equal(states.kept, np.ones((1, len(OBSERVATIONS))))
+    np.testing.assert_array_equal(states.carried_share, np.ones((1, len(OBSERVATIONS))))
     np.testing.assert_allclose(states.embedding[0], truth[0], **FLOAT)
     np.testing.assert_allclose(info.log_evidence[0], truth[1], **FLOAT)
     last = jax.tree.map(lambda leaf: leaf[0, -1], states)
@@ -224,9 +246,9 @@ def test_while_chance_has_no_part_any_model_will_do(model, truth, key):
 def test_a_belief_with_carried_particles_is_sampled_as_it_says(key):
     environment, policy = small_grid()
     filter = NeuralBayesianFilter(Forgetful(Lattice((3, 3))), CALLS)
-    start = eqx.tree_at(lambda state: state.kept, filter.init(key, environment), jnp.zeros(()))
+    start = eqx.tree_at(lambda state: state.carried_share, filter.init(key, environment), jnp.zeros(()))
     state, _ = filter.step(key, start, OBSERVATIONS[0], environment, policy)
-    assert 0.0 < float(state.kept) < 1.0
+    assert 0.0 < float(state.carried_share) < 1.0
     belief, space = filter.belief(state, environment), Lattice((3, 3))
     drawn = jax.vmap(space.index)(belief.sample(key, 20_000))
     probs = np.exp(np.asarray(belief.log_probs(jnp.asarray(space.points())), np.float64))
@@ -254,12 +276,84 @@ def test_what_chance_made_is_not_carried(key):
     environment, policy = small_grid()
     start = tabular(9).init(key, environment)
     state, _ = tabular(9).step(key, start, OBSERVATIONS[0], environment, policy)
-    assert float(state.kept) == 0.0
+    assert float(state.carried_share) == 0.0
 
 
-def test_expansion_without_even_draws_is_refused():
-    with pytest.raises(InputError, match="expand=False"):
-        tabular(4, even_draws=False)
+# What is picked, and what is refused
+
+
+class Blind(TabularModel):
+    """A model whose embedding is no mean of features."""
+
+    @property
+    def capabilities(self):
+        return frozenset({ListedStates})
+
+
+def test_the_default_is_picked_from_what_environment_and_model_can_do():
+    grid, _ = small_grid()
+    cases = [
+        (tabular(35), grid, "BranchProposal", "MomentMatching", "KnownTransitions"),
+        (tabular(4), grid, "EvenProposal", "MomentMatching", "few enough branches"),
+        (tabular(8), rooms_of("right"), "LookAheadProposal", "MomentMatching", "has LookAhead"),
+        (tabular(8), rooms_of("nothing"), "EvenProposal", "MomentMatching", "neither LookAhead"),
+        (NeuralBayesianFilter(Blind(Lattice((3, 3))), 35), grid, "BranchProposal", "NoCorrection", "KnownTransitions"),
+        (NeuralBayesianFilter.faithful(tabular(4).model, 4), grid, "IndependentProposal", "NoCorrection", "as asked"),
+    ]
+    for filter, environment, proposal, correction, why in cases:
+        told = filter.describe(environment)
+        assert f"proposal: {proposal}" in told
+        assert f"correction: {correction}" in told
+        assert why in told
+    assert "picked by environment" in repr(tabular(4))
+    assert "EvenProposal" in repr(tabular(4, proposal=EvenProposal()))
+
+
+def test_a_proposal_that_does_not_suit_an_environment_is_refused(key):
+    grid, policy = small_grid()
+    wrong = {
+        "LookAhead.*look_ahead.*Gridworld.*EvenProposal": (tabular(4, proposal=LookAheadProposal()), grid),
+        "as many particles.*5 in Gridworld; got 4": (tabular(4, proposal=BranchProposal()), grid),
+        "KnownTransitions.*FunctionalEnvironment": (rooms9(8, proposal=BranchProposal()), rooms_of("right")),
+    }
+    for message, (filter, environment) in wrong.items():
+        with pytest.raises(InputError, match=message):
+            filter.init(key, environment)
+        state = tabular(filter.num_particles).init(key, grid)
+        with pytest.raises(InputError, match=message):
+            filter.update(key, state, None, environment, policy)
+
+
+def test_parts_that_a_filter_cannot_use_are_refused(monkeypatch):
+    with pytest.raises(InputError, match=r"MomentMatching needs the capability MeanFeatures.*NoCorrection"):
+        NeuralBayesianFilter(Blind(Lattice((3, 3))), 4, correction=MomentMatching())
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # which would refuse them first, in tests alone
+    for part in ({"proposal": True}, {"correction": EvenProposal()}, {"proposal": NoCorrection()}):
+        with pytest.raises(InputError, match="or None for the default"):
+            tabular(4, **part)
+    with pytest.raises(InputError, match="candidates of at least 1"):
+        LookAheadProposal(candidates=0)
+    with pytest.raises(InputError, match="not a capability"):
+        capability(TabularModel(Lattice((3, 3))), TabularModel)
+
+
+def test_the_constants_of_a_part_are_used(key):
+    """A ridge without bound leaves the model as it is, and a rule that carries nothing is none."""
+    grid, policy = small_grid()
+    start = eqx.tree_at(lambda state: state.embedding, tabular(8).init(key, grid), jnp.eye(9)[8])
+    found = {}
+    for name, parts in {
+        "none": {"correction": NoCorrection()},
+        "stiff": {"correction": MomentMatching(min_ridge=1e9)},
+        "matched": {"correction": MomentMatching()},
+    }.items():
+        filter = NeuralBayesianFilter(Wide(Lattice((3, 3))), 8, proposal=EvenProposal(), **parts)
+        found[name] = np.asarray(filter.step(key, start, 1, grid, policy)[0].embedding)
+    np.testing.assert_allclose(found["stiff"], found["none"], **FLOAT)
+    assert np.abs(found["matched"] - found["none"]).max() > 0.01
+    nothing = tabular(35, proposal=BranchProposal(CarryRule(share=0.0)))
+    inexact = eqx.tree_at(lambda state: state.carried_share, nothing.init(key, grid), jnp.zeros(()))
+    assert float(nothing.step(key, inexact, 1, grid, policy)[0].carried_share) == 0.0
 
 
 # Look-ahead
@@ -269,7 +363,7 @@ def _reading(observation, state, next_state):
     return jnp.log(jnp.where(observation == next_state[0], 0.6, 0.05))
 
 
-FORECASTS = {
+LOOK_AHEADS = {
     "nothing": None,
     "right": lambda observation, state, policy: _reading(observation, state, state),
     "wrong": lambda observation, state, policy: -_reading(observation, state, state),
@@ -287,14 +381,14 @@ def rooms_of(say):
         log_likelihood=_reading,
         space=Lattice((9,)),
         symbols=9,
-        forecast=FORECASTS[say],
+        look_ahead=LOOK_AHEADS[say],
     )
 
 
 @pytest.fixture(scope="module")
 def ratios():
     """Estimates of p(y) after a uniform start, over the exact one, of 2000 runs with three particles."""
-    filter = NeuralBayesianFilter(TabularModel(Lattice((9,))), 3, consistent=False)
+    filter = rooms9(3, correction=NoCorrection())
 
     @functools.partial(jax.jit, static_argnums=1)
     def evidence(keys, say):
@@ -303,17 +397,17 @@ def ratios():
         return jax.vmap(lambda key: filter.update(key, start, jnp.int32(4), environment, None)[1].log_evidence)(keys)
 
     keys = jax.random.split(jax.random.key(3), 2000)
-    return {say: 9.0 * np.exp(np.asarray(evidence(keys, say), np.float64)) for say in FORECASTS}
+    return {say: 9.0 * np.exp(np.asarray(evidence(keys, say), np.float64)) for say in LOOK_AHEADS}
 
 
-@pytest.mark.parametrize("say", FORECASTS)
-def test_whatever_is_foretold_the_evidence_is_unbiased(say, ratios):
+@pytest.mark.parametrize("say", LOOK_AHEADS)
+def test_whatever_the_look_ahead_says_the_evidence_is_unbiased(say, ratios):
     """Σ_x p(x) p(y | x) = (0.6 + 8 · 0.05) / 9."""
     atol = monte_carlo(ratios[say].std(), 2000) + FLOAT["atol"]
     np.testing.assert_allclose(ratios[say].mean(), 1.0, rtol=0, atol=atol)
 
 
-def test_a_right_forecast_leaves_nothing_to_chance_and_a_wrong_one_more(ratios):
+def test_a_right_look_ahead_removes_the_variance_and_a_wrong_one_adds_some(ratios):
     """The room that was read is simulated for certain, and the others are all alike. One that says nothing is none."""
     np.testing.assert_allclose(ratios["right"], np.ones(2000), **FLOAT)
     spread = {say: values.var() for say, values in ratios.items()}
@@ -323,7 +417,7 @@ def test_a_right_forecast_leaves_nothing_to_chance_and_a_wrong_one_more(ratios):
 
 
 def test_a_filter_that_does_not_look_ahead_asks_nobody(key):
-    filter = NeuralBayesianFilter(TabularModel(Lattice((9,))), 3, look_ahead=False)
+    filter = rooms9(3, proposal=EvenProposal())
     found = []
     for say in ("right", "nothing"):
         environment = rooms_of(say)
@@ -341,7 +435,9 @@ def test_a_belief_of_few_states_is_updated_exactly(key):
 
     @jax.jit
     def update(key, observation):
-        start = eqx.tree_at(lambda s: (s.embedding, s.kept), tabular(8).init(key, environment), (belief, jnp.zeros(())))
+        start = eqx.tree_at(
+            lambda s: (s.embedding, s.carried_share), tabular(8).init(key, environment), (belief, jnp.zeros(()))
+        )
         found = tabular(8).update(key, start, observation, environment, policy)
         return found, ExactFilter().update(key, belief, observation, environment, policy)
 
@@ -438,23 +534,23 @@ WALL = 1
 """The cell that is an obstacle in `small_grid`."""
 
 
-def scripted(*cells, even_draws=True, **settings):
-    settings = {"even_draws": even_draws, "expand": even_draws, **settings}
-    return NeuralBayesianFilter(Scripted(Lattice((3, 3)), cells), len(cells), **settings)
+def scripted(*cells, even=True, **settings):
+    proposal = None if even else IndependentProposal()
+    return NeuralBayesianFilter(Scripted(Lattice((3, 3)), cells), len(cells), proposal=proposal, **settings)
 
 
-@pytest.mark.parametrize("even_draws", [True, False])
+@pytest.mark.parametrize("even", [True, False])
 @pytest.mark.parametrize("observation", [1, None])
-def test_particles_on_illegal_states_have_no_weight(observation, even_draws, key):
+def test_particles_on_illegal_states_have_no_weight(observation, even, key):
     """Of those that are drawn evenly, copies of the others take their places."""
     observation = None if observation is None else jnp.asarray(observation)
-    state, info = one_step(scripted(WALL, 0, WALL, 5, 8, even_draws=even_draws), key, observation)
+    state, info = one_step(scripted(WALL, 0, WALL, 5, 8, even=even), key, observation)
     weights = np.exp(np.asarray(state.particles.log_weights))
-    np.testing.assert_array_equal(weights > 0, [True] * 5 if even_draws else [False, True, False, True, True])
+    np.testing.assert_array_equal(weights > 0, [True] * 5 if even else [False, True, False, True, True])
     distance = np.abs(np.asarray(state.particles.states)[:, None] - Lattice((3, 3)).points()[[0, 5, 8]]).sum(axis=-1)
     assert np.all(distance.min(axis=1)[weights > 0] <= 1)
     np.testing.assert_allclose(weights.sum(), 1.0, **FLOAT)
-    assert 1.0 <= float(info.ess) <= (5.0 if even_draws else 3.0) + 1e-4
+    assert 1.0 <= float(info.ess) <= (5.0 if even else 3.0) + 1e-4
     assert not bool(info.recovered)
 
 
@@ -468,7 +564,7 @@ def test_a_missing_observation_is_no_evidence(key):
 def test_a_missing_observation_is_a_prediction(key):
     environment, policy = small_grid()
     predicted, _ = ExactFilter().update(key, ExactFilter().init(key, environment), None, environment, policy)
-    state, info = one_step(tabular(5000, expand=False), key, None)
+    state, info = one_step(tabular(5000, proposal=EvenProposal()), key, None)
     assert_frequencies(5000 * np.asarray(state.embedding), predicted, detects=0.06)
     np.testing.assert_allclose(info.ess, 5000, **FLOAT)
     assert int(info.attempts) == 1

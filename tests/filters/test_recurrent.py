@@ -15,7 +15,7 @@ from tolerances import FLOAT
 
 from nbf.errors import InputError
 from nbf.files.checkpoint import load_model, save_model
-from nbf.filters.neural.filter import NeuralBayesianFilter
+from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.recurrent import RecurrentFilter
 from nbf.filters.run import run
 from nbf.models.belief_model import MODELS, BoxConfig, LatticeConfig, ModelConfig

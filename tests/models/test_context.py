@@ -14,7 +14,7 @@ from constructors import EMBEDDING, ENCODERS, small_grid, with_random_parameters
 from tolerances import FLOAT
 
 from nbf.errors import InputError
-from nbf.filters.neural.filter import NeuralBayesianFilter
+from nbf.filters.neural import BranchProposal, NeuralBayesianFilter
 from nbf.models.belief_model import LatticeConfig, ModelConfig
 from nbf.models.enumerated import EnumeratedDecoderConfig
 from nbf.models.set_encoder import MeanConfig
@@ -176,7 +176,8 @@ def obedient():
     model = with_random_parameters(config(9, depth=0).build, jax.random.key(6))
     weights = jnp.concatenate([jnp.zeros((9, EMBEDDING)), 50.0 * jnp.eye(9)], axis=1)
     last = lambda model: (model.decoder.network.weights, model.decoder.network.biases)  # noqa: E731
-    return NeuralBayesianFilter(eqx.tree_at(last, model, ((weights,), (jnp.zeros(9),))), 8, carry=False)
+    model = eqx.tree_at(last, model, ((weights,), (jnp.zeros(9),)))
+    return NeuralBayesianFilter(model, 8, proposal=BranchProposal(carry=None))
 
 
 @pytest.mark.slow

@@ -17,7 +17,8 @@ from tolerances import monte_carlo
 
 import nbf
 from nbf import prng
-from nbf.contracts import Enumerable, Family, StateSpace
+from nbf.capabilities import KnownTransitions
+from nbf.contracts import Family, StateSpace
 from nbf.errors import InputError
 from nbf.models.tabular import TabularModel
 from nbf.spaces import Lattice
@@ -52,7 +53,7 @@ class Line(StateSpace):
         return self.legal[state[0]]
 
 
-class Tables(Enumerable):
+class Tables(KnownTransitions):
     """A hidden Markov model that draws from one set of tables and tells of another."""
 
     space: Line
@@ -60,7 +61,7 @@ class Tables(Enumerable):
     told_start: Float[Array, " k"]
     moves: Float[Array, "k k"]
     told_moves: Float[Array, "k k"]
-    told_chances: Float[Array, "k k"]
+    told_branches: Float[Array, "k k"]
     symbols: Float[Array, "k y"]
     told_symbols: Float[Array, "k y"]
     order: Int[Array, " k"]
@@ -96,8 +97,12 @@ class Tables(Enumerable):
     def successors(self, state, policy):
         return self.states(), jnp.log(self.told_moves[state[0]])
 
-    def chances(self, state, policy):
-        return jnp.log(self.told_chances[state[0]])
+    @property
+    def num_branches(self):
+        return K
+
+    def transition_log_probs(self, state, policy):
+        return jnp.log(self.told_branches[state[0]])
 
 
 def sound() -> Tables:
@@ -114,8 +119,8 @@ def changed(**changes):
 
 
 def two(told):
-    """The same of moves, whether by `successors` or by `chances`."""
-    return {"told_moves": told, "told_chances": told}
+    """The same of moves, whether by `successors` or by `transition_log_probs`."""
+    return {"told_moves": told, "told_branches": told}
 
 
 WRONG_NUMBERS = {
@@ -153,8 +158,8 @@ WRONG_NUMBERS = {
     "successors that are no distribution": (
         lambda: changed(**two(lambda world: world.moves.at[0, 1].set(0.7))), "successors sum to one",
     ),
-    "other chances": (
-        lambda: changed(told_chances=lambda world: world.moves[:, ::-1]), "chances agree with successors",
+    "other transition_log_probs": (
+        lambda: changed(told_branches=lambda world: world.moves[:, ::-1]), "transition_log_probs agree with successors",
     ),
     "other successors": (
         lambda: changed(**two(lambda world: world.moves[:, ::-1])), "successors agree with transition",
@@ -300,7 +305,8 @@ class Skewed(nbf.Gridworld):
 
 
 @pytest.mark.parametrize(
-    ("skew", "expected"), [(0.0, []), (0.1, ["chances agree with successors", "offsets agree with successors"])]
+    ("skew", "expected"),
+    [(0.0, []), (0.1, ["transition_log_probs agree with successors", "offsets agree with successors"])],
 )
 def test_a_gridworld_passes_unless_its_offsets_are_wrong(skew, expected):
     legal = jnp.ones(4, bool).at[1].set(False)

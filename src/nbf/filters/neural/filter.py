@@ -78,7 +78,7 @@ class NeuralBayesianFilter(Filter):
                 f"got {num_particles}, {max_attempts} and {initial_samples}."
             )
         for given, kind in ((proposal, Proposal), (correction, Correction)):
-            if not isinstance(given, kind | None):
+            if not isinstance(given, kind | type(None)):
                 raise InputError(
                     f"A filter takes a {kind.__name__} of nbf.filters.neural, or None for the default; got {given!r}."
                 )
