@@ -21,7 +21,7 @@ from nbf.environments.gridworld import Gridworld, gridworld_family
 from nbf.environments.rollout import rollout
 from nbf.evaluation.divergence import jensen_shannon, state_probabilities
 from nbf.filters.exact import ExactFilter
-from nbf.filters.neural.filter import NeuralBayesianFilter, NeuralState
+from nbf.filters.neural import NeuralBayesianFilter, NeuralState
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.run import run
 
