@@ -353,7 +353,7 @@ def test_without_cuthbertlib_the_extra_is_named(filter, key, monkeypatch):
     environment = environments_of()[0]
     state = filter.init(key, environment)
     monkeypatch.setitem(sys.modules, "cuthbertlib", None)
-    with pytest.raises(InputError, match=r"pip install neural-bayesian-filtering\[classical\]"):
+    with pytest.raises(InputError, match=r"pip install 'neural-bayesian-filtering\[classical\]'"):
         filter.update(key, state, None, environment, None)
 
 

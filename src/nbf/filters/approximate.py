@@ -1,5 +1,5 @@
-"""Approx Beliefs: the belief model shown samples of the true posterior. No filter, but the ceiling for
-one: what is lost here is the model's own error, before any error of tracking."""
+"""The paper's "Approx Beliefs": the belief model applied to samples of the true posterior. Its error is that of the
+model alone, without any error of tracking: the best that a filter with this model can reach."""
 
 from __future__ import annotations
 
@@ -23,14 +23,20 @@ class ApproxState(eqx.Module):
 
 
 class ApproxBeliefs(Filter):
-    """Tracks the posterior with a filter that is taken for the truth, and embeds `num_samples` draws of it at
-    every step."""
+    """Tracks the true posterior with a reference filter, and embeds samples of it at every step."""
 
     model: BeliefModel
     num_samples: int = eqx.field(static=True)
     truth: Filter
 
     def __init__(self, model: BeliefModel, num_samples: int = 64, *, truth: Filter | None = None):
+        """Build a filter.
+
+        Args:
+            model: A trained belief model.
+            num_samples: Samples of the posterior at each step.
+            truth: The reference filter; None is `ExactFilter()`.
+        """
         if num_samples < 1:
             raise InputError(f"Approx Beliefs needs at least 1 sample of the posterior; got {num_samples}.")
         self.model, self.num_samples = model.prepared(), num_samples

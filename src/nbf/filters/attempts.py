@@ -1,7 +1,7 @@
 """Redraw while every weight is zero: the paper's remark after ε-positivity (section "Proof of Theorem").
 
-"One could repeat lines 2-6 of Algorithm 1 until some w > 0." Observations that the simulated set
-cannot explain are rare but real, and a filter that divides by their total weight is NaN for good.
+"One could repeat lines 2-6 of Algorithm 1 until some w > 0." Now and then no particle explains the
+observation; a filter that divides by the total weight of zero is NaN from then on.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The particle filter for states that can be listed: every way on, then the best few (Fearnhead, Clifford 2003).
+"""The particle filter for discrete states that follows every branch, then resamples (Fearnhead, Clifford 2003).
 
-Per step: leave as many points as have branches for `num_calls`, by the resampling that is optimal for discrete
-states (`nbf.resampling.optimal`); follow every branch of each; weigh them all by the likelihood of the observation; add
-up what
-has led to the same state. Chance comes in where points are left out, and nowhere else.
+Per step: resample to as many points as have `num_calls` branches together, by the optimal resampling for discrete
+states (`nbf.resampling.optimal`); follow every branch of each; weigh all by the likelihood of the observation; merge
+equal states. Only the resampling is random.
 
 Where the environment has `KnownTransitions`, the same resampling selects branches instead of points: no impossible
 branch is followed, and some branches of a point may be followed without the others.
@@ -29,11 +28,12 @@ from nbf.resampling.weights import effective_sample_size, normalize
 class BranchingFilter(Filter):
     """A particle filter that follows the `successors` of its points, `num_calls` branches a step.
 
-    Its points are different states, so with a call for every branch of every state it is the exact filter. An
-    observation of None is a missing one: the step only predicts. The product of the steps' evidence is unbiased.
+    Its points are different states, so with a call for every branch of every state it is the exact filter. The product
+    of the steps' evidence is unbiased.
     """
 
     num_calls: int = eqx.field(static=True)
+    """Calls of the simulator at each step."""
     choose: bool = eqx.field(static=True, default=True)
     """Whether branches are selected by their probability, where the environment has `KnownTransitions`. Otherwise all
     branches of few points are followed, as Fearnhead and Clifford did."""
@@ -61,11 +61,11 @@ class BranchingFilter(Filter):
         if observation is not None:
             log_weights = prior + jax.vmap(environment.log_likelihood, (None, 0, 0))(observation, parents, ends)
         posterior, log_evidence = normalize(log_weights)
-        predicted, log_way = normalize(prior)
+        predicted, log_total = normalize(prior)
         recovered = log_evidence == -jnp.inf
         after = self._merged(ends, jnp.where(recovered, predicted, posterior), environment)
-        # Under a policy that leaves no way on, the set stays as it was.
-        after = jax.tree.map(lambda old, new: jnp.where(log_way > -jnp.inf, new, old), state, after)
+        # Under a policy with no branch of positive probability, the set stays as it was.
+        after = jax.tree.map(lambda old, new: jnp.where(log_total > -jnp.inf, new, old), state, after)
         ess = jnp.where(recovered, 0.0, effective_sample_size(after.log_weights))
         if observation is None:
             log_evidence = jnp.where(recovered, -jnp.inf, 0.0)
@@ -77,7 +77,7 @@ class BranchingFilter(Filter):
     def _followed(
         self, key: Key[Array, ""], state: ParticleState, policy: Policy, environment: Enumerable
     ) -> tuple[State, State, Float[Array, " calls"]]:
-        """Points, where one branch of each leads, and the log weight of that."""
+        """Pairs of a point and the end of one of its branches, and their log weights."""
         known = capability(environment, KnownTransitions) if self.choose else None
         if known is not None:
             log_probs = jax.vmap(known.transition_log_probs, (0, None))(state.states, policy)
@@ -99,7 +99,7 @@ class BranchingFilter(Filter):
         return parents, flat, (weights[:, None] + log_probs).ravel()
 
     def _merged(self, states: State, log_weights: Float[Array, " k"], environment: Enumerable) -> ParticleState:
-        """The set with equal states as one, `num_calls` entries long; behind them, copies without weight."""
+        """The set with equal states merged, padded to `num_calls` entries by copies of weight zero."""
         first, totals = merge_duplicates(jax.vmap(environment.index)(states), log_weights, self.num_calls)
         return ParticleState(jax.tree.map(lambda leaf: leaf[first], states), normalize(totals)[0])
 

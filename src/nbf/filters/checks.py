@@ -1,4 +1,4 @@
-"""What several filters check of what they are given."""
+"""Checks of arguments that several filters share."""
 
 from __future__ import annotations
 

@@ -51,10 +51,10 @@ class ExactFilter(Filter):
 def _prediction(
     branches: TransitionKernel, state: Float[Array, " states"]
 ) -> tuple[Float[Array, " states"], Bool[Array, ""]]:
-    """The belief after a step that nothing was seen of, and whether there was a way on from any state of it.
+    """The belief after a step without an observation, and whether the transition had any probability.
 
-    Normalised, or thousands of predictions would drift by their rounding. Under a policy that puts zero (or NaN) on
-    everything there is no way on, and the belief stays as it is.
+    Normalised, since the rounding of thousands of predictions would add up. Under a policy whose probabilities are all
+    zero (or NaN), the belief stays as it is.
     """
     moved = branches.predict(state)
     total = jnp.sum(moved)

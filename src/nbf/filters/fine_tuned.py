@@ -1,11 +1,11 @@
-"""Fine-tuning at test time, the rival that the paper discusses (Sokota et al., "A Fine-Tuning Approach to Belief
+"""Fine-tuning at test time, a baseline that the paper discusses (Sokota et al., "A Fine-Tuning Approach to Belief
 State Modeling"): a recurrent model that is adapted to the current environment and policy at every step.
 
     x_0:t, y_1:t  simulated with the current environment and policy, from p0, a new batch for each gradient step
     ψ <- ψ - η ∇ mean over s <= t of  -log p_ψ(x_s | y_1:s)                        m times at every filter step
     belief = p_ψ(· | the true y_1:t)
 
-So it is told what a neural filter is told, at the price of (batch · t · m) simulator calls at step t.
+It has the same information as a neural filter, and makes batch · t · m simulator calls at step t.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nbf.filters.recurrent import RecurrentState, reader, remembered, sound
 
 
 class FineTunedState(eqx.Module):
-    """The adapted parameters, and what was observed."""
+    """The adapted parameters, and the observations so far."""
 
     parameters: PyTree
     optimizer: PyTree
@@ -32,27 +32,25 @@ class FineTunedState(eqx.Module):
     seen: Bool[Array, " longest"]
     """Which steps had an observation."""
     length: Int[Array, ""]
-    """How many steps there were."""
+    """Steps so far."""
     remembered: RecurrentState
+    """The memory after them."""
 
 
 class FineTunedFilter(Filter):
     """A recurrent filter whose parameters take `steps` gradient steps (m) at every filter step; with m = 0 it is
     `RecurrentFilter`, bit for bit.
 
-    The environment and the policy are taken to have been the current ones all the time, and a model may read symbols
-    only: what was public in an episode that did not happen is not known. Up to `longest` steps the whole history is
-    read anew with the adapted parameters; after so many the memory is carried on, and what is simulated is that long.
-    A step without an observation counts as time that passed, in the simulated histories too.
+    Histories are simulated as if environment and policy had been the current ones from the start. The model must read
+    symbols alone: the context of a simulated history is not known. Up to `longest` steps the whole history is read
+    again with the adapted parameters; after that the memory is carried on, and simulated histories have that length.
+    A step without an observation has none in the simulated histories either.
     """
 
     model: BeliefModel
     steps: int = eqx.field(static=True)
     batch: int = eqx.field(static=True)
-    """Trajectories of a gradient step."""
     learning_rate: float = eqx.field(static=True)
-    """Of Adam, whose moments are carried along: in so few steps it comes further than AdaGrad, with which the model was
-    trained."""
     longest: int = eqx.field(static=True)
 
     def __init__(
@@ -64,12 +62,22 @@ class FineTunedFilter(Filter):
         learning_rate: float = 3e-2,
         longest: int = 20,
     ):
+        """Build a filter.
+
+        Args:
+            model: A trained recurrent model without a context.
+            steps: Gradient steps at each filter step.
+            batch: Simulated trajectories of a gradient step.
+            learning_rate: Of Adam, whose moments are carried from step to step. In so few steps it reaches a lower
+                loss than AdaGrad, with which the model was trained.
+            longest: Steps of the history that are simulated and read again, at most.
+        """
         if steps < 0 or batch < 1 or longest < 1 or not learning_rate > 0:
             raise InputError(
                 "Fine-tuning needs steps of 0 or more, batch and longest of at least 1 and a learning_rate above 0; "
                 f"got {steps}, {batch}, {longest} and {learning_rate}."
             )
-        read = getattr(reader(model), "context", 0)
+        read = reader(model).context
         if read:
             raise InputError(
                 f"This recurrent model reads a context of {read} numbers, which cannot be simulated: fine-tuning needs "
@@ -79,7 +87,14 @@ class FineTunedFilter(Filter):
         self.learning_rate, self.longest = learning_rate, longest
 
     def calls(self, time: int) -> int:
-        """How often the filter step of that number, from 1, asks the simulator for a step."""
+        """Count the simulator calls of one filter step.
+
+        Args:
+            time: The number of the step, from 1.
+
+        Returns:
+            How many there are.
+        """
         return self.steps * self.batch * min(time, self.longest)
 
     def init(self, key: Key[Array, ""], environment: Environment) -> FineTunedState:
@@ -138,8 +153,19 @@ class FineTunedFilter(Filter):
         seen: Bool[Array, " longest"],
         length: Int[Array, ""],
     ) -> Float[Array, ""]:
-        """Minus the mean log-likelihood, or a bound of it, of the states x_0..x_t of simulated trajectories, each given
-        the observations before it that were seen."""
+        """Compute the loss of simulated trajectories: minus the mean of log p(x_s | y_1:s) over s = 0..t, or a bound.
+
+        Args:
+            parameters: Of the model.
+            key: Random key of the objective.
+            states: x_0..x_longest of each trajectory; leading axes (batch, longest + 1).
+            observations: y_1..y_longest of each trajectory.
+            seen: Which observations the model reads.
+            length: t; what follows does not count.
+
+        Returns:
+            The loss.
+        """
         model = self._adapted(parameters)
         embeddings = jax.vmap(lambda row: reader(model).embeddings(row, model.space, seen))(observations)
         flat = jax.tree.map(lambda leaf: leaf.reshape(-1, 1, *leaf.shape[2:]), states)
@@ -167,8 +193,19 @@ class FineTunedFilter(Filter):
 def simulated(
     key: Key[Array, ""], environment: Environment, policy: Policy, batch: int, longest: int, length: Int[Array, ""]
 ) -> tuple[State, Observation]:
-    """The states x_0..x_t and the observations y_1..y_t of a batch of random trajectories, t = `length`. What would
-    come later, up to `longest`, is not simulated: there stand x_0 and the symbol 0."""
+    """Simulate a batch of trajectories.
+
+    Args:
+        key: Random key.
+        environment: Of all steps.
+        policy: Of all steps.
+        batch: How many trajectories.
+        longest: The length of the arrays.
+        length: Steps that are simulated; behind them the arrays are filled with x_0 and the symbol 0.
+
+    Returns:
+        The states x_0..x_longest and the observations y_1..y_longest, with leading axes (batch, time).
+    """
     start_key, walk_key = jax.random.split(key)
     start = jax.vmap(environment.init)(jax.random.split(start_key, batch))
     states = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], longest + 1, axis=1), start)

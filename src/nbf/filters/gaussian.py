@@ -1,20 +1,20 @@
-"""The classical Gaussian filters, for environments that give the mean and the noise of a step and of a reading.
+"""The classical Gaussian filters, for environments with `GaussianDynamics`.
 
 A belief is a mean and a root of the covariance. A step replaces the environment's moments by an affine map with
-Gaussian noise, by their derivative at the mean (extended) or by regression on sigma points (unscented, cubature), and
-is then a Kalman filter's; where the moments are affine themselves, all of these are exact. The mathematics is that of
-cuthbertlib, in square-root form, hence no covariance loses its sign to rounding. What to regress on is whitened first,
-x = mean + root·z with z ~ N(0, I), so that a covariance may be singular.
+Gaussian noise (`nbf.filters.linearization`), by their derivative at the mean (extended) or by regression on sigma
+points (unscented, cubature), and is then that of a Kalman filter. Where the moments are affine, all of these are
+exact. The mathematics is that of cuthbertlib, in square-root form: no covariance becomes indefinite by rounding.
 
-A Gaussian has no weights: `ess` is 1 after a sound step (for an ensemble, its members), and 0 after one whose
-observation nothing explains or whose moments were not finite; the prediction is then kept. Impossible is what has no
-likelihood anywhere on the sigma points (the members) of the updated belief. In a bounded box a mean (a member) that an
-observation would take beyond the walls is put on them.
+A Gaussian has no weights: `ess` is 1 after a sound step (for an ensemble, the number of its members). It is 0 after a
+step whose observation is impossible or whose moments are not finite; the prediction is then kept. An observation is
+impossible if its likelihood is zero at all cubature points (for an ensemble, all members) of the updated belief. In a
+bounded box, a mean (a member) beyond the walls is clipped.
 """
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -28,16 +28,20 @@ from nbf.capabilities import GaussianDynamics
 from nbf.capability import require
 from nbf.contracts import Environment, Filter, FilterInfo, Observation, Policy
 from nbf.errors import InputError
+from nbf.filters.linearization import (
+    AffineMap,
+    Linearization,
+    MomentFunction,
+    by_derivative,
+    by_regression,
+    import_cuthbertlib,
+    triangular,
+)
 from nbf.spaces import Box
-
-MomentFunction = Callable[[Float[Array, " d"]], tuple[Float[Array, " e"], Float[Array, "e e"]]]
-"""The mean, and a root of the covariance, of something given a vector."""
-Linearization = Callable[[MomentFunction, int], tuple[Float[Array, "e d"], Float[Array, " e"], Float[Array, "e k"]]]
-"""(function, d) -> F, c and a root: the noisy affine map F z + c that stands for the function where z ~ N(0, I)."""
 
 
 class Moments(eqx.Module):
-    """What a Gaussian filter carries."""
+    """The state of a Gaussian filter."""
 
     mean: Float[Array, " d"]
     root: Float[Array, "d d"]
@@ -53,14 +57,18 @@ class KalmanFilter(Filter):
     def update(
         self, key: Key[Array, ""], state: Moments, observation: Observation, environment: Environment, policy: Policy
     ) -> tuple[Moments, FilterInfo]:
-        return _step(_derivative, state, observation, _linear(environment), policy)
+        return _step(by_derivative, state, observation, _linear(environment), policy)
 
     def belief(self, state: Moments, environment: Environment) -> GaussianBelief:
         return GaussianBelief.of(state.mean, state.root, _box(environment))
 
 
-class ExtendedKalmanFilter(Filter):
-    """Moments by their derivative: that of the motion at the mean, that of the reading at the predicted mean."""
+class _LinearizingFilter(Filter):
+    """A Kalman filter after a linearisation of the moments of the environment."""
+
+    @abstractmethod
+    def _linearize(self, function: MomentFunction, d: int) -> AffineMap:
+        """The noisy affine map that stands for a function of d whitened numbers."""
 
     def init(self, key: Key[Array, ""], environment: Environment) -> Moments:
         return _start(environment)
@@ -68,21 +76,29 @@ class ExtendedKalmanFilter(Filter):
     def update(
         self, key: Key[Array, ""], state: Moments, observation: Observation, environment: Environment, policy: Policy
     ) -> tuple[Moments, FilterInfo]:
-        return _step(_derivative, state, observation, environment, policy)
+        return _step(self._linearize, state, observation, environment, policy)
 
     def belief(self, state: Moments, environment: Environment) -> GaussianBelief:
         return GaussianBelief.of(state.mean, state.root, _box(environment))
 
 
-class UnscentedKalmanFilter(Filter):
-    """Moments by regression on 2d + 1 sigma points of the scaled unscented transform, noise as it is at the mean.
+class ExtendedKalmanFilter(_LinearizingFilter):
+    """Linearises by derivatives: that of the motion at the mean, that of the reading at the predicted mean."""
 
-    The points lie α·√(d + κ) deviations from the mean. κ is 3 + d if None.
-    """
+    def _linearize(self, function: MomentFunction, d: int) -> AffineMap:
+        return by_derivative(function, d)
+
+
+class UnscentedKalmanFilter(_LinearizingFilter):
+    """Linearises by regression on the 2d + 1 sigma points of the scaled unscented transform, which lie α·√(d + κ)
+    deviations from the mean. The noise is that at the mean."""
 
     alpha: float = eqx.field(static=True, default=0.5)
+    """α."""
     beta: float = eqx.field(static=True, default=2.0)
+    """β, in the weight of the central point in covariances; 2 is best for Gaussians."""
     kappa: float | None = eqx.field(static=True, default=None)
+    """κ; None is 3 + d."""
 
     def __check_init__(self) -> None:
         if not (0 < self.alpha < math.inf and math.isfinite(self.beta) and math.isfinite(self.kappa or 0.0)):
@@ -91,53 +107,27 @@ class UnscentedKalmanFilter(Filter):
                 f"got alpha={self.alpha}, beta={self.beta}, kappa={self.kappa}."
             )
 
-    def init(self, key: Key[Array, ""], environment: Environment) -> Moments:
-        return _start(environment)
-
-    def update(
-        self, key: Key[Array, ""], state: Moments, observation: Observation, environment: Environment, policy: Policy
-    ) -> tuple[Moments, FilterInfo]:
-        return _step(self._regression, state, observation, environment, policy)
-
-    def belief(self, state: Moments, environment: Environment) -> GaussianBelief:
-        return GaussianBelief.of(state.mean, state.root, _box(environment))
-
-    def _regression(
-        self, function: MomentFunction, d: int
-    ) -> tuple[Float[Array, "e d"], Float[Array, " e"], Float[Array, "e k"]]:
+    def _linearize(self, function: MomentFunction, d: int) -> AffineMap:
         if self.kappa is not None and d + self.kappa <= 0:
             raise InputError(f"With states of {d} numbers kappa must be above {-d}; got {self.kappa}.")
         rule = import_cuthbertlib().quadrature.unscented.weights(d, self.alpha, self.beta, self.kappa)
-        return _regression(function, d, rule)
+        return by_regression(function, d, rule)
 
 
-class CubatureKalmanFilter(Filter):
-    """Moments by regression on the 2d points of the spherical cubature rule, noise as it is at the mean."""
+class CubatureKalmanFilter(_LinearizingFilter):
+    """Linearises by regression on the 2d points of the spherical cubature rule. The noise is that at the mean."""
 
-    def init(self, key: Key[Array, ""], environment: Environment) -> Moments:
-        return _start(environment)
-
-    def update(
-        self, key: Key[Array, ""], state: Moments, observation: Observation, environment: Environment, policy: Policy
-    ) -> tuple[Moments, FilterInfo]:
-        return _step(self._regression, state, observation, environment, policy)
-
-    def belief(self, state: Moments, environment: Environment) -> GaussianBelief:
-        return GaussianBelief.of(state.mean, state.root, _box(environment))
-
-    @staticmethod
-    def _regression(
-        function: MomentFunction, d: int
-    ) -> tuple[Float[Array, "e d"], Float[Array, " e"], Float[Array, "e k"]]:
-        return _regression(function, d, import_cuthbertlib().quadrature.cubature.weights(d))
+    def _linearize(self, function: MomentFunction, d: int) -> AffineMap:
+        return by_regression(function, d, import_cuthbertlib().quadrature.cubature.weights(d))
 
 
 class EnsembleKalmanFilter(Filter):
-    """Members that move by the environment's own `transition`, and to which a reading is a regression on theirs, each
-    with noise of its own (the stochastic ensemble Kalman filter). The state is the members; the belief the Gaussian
-    of their mean and covariance."""
+    """The stochastic ensemble Kalman filter: members move by the environment's own `transition`, and each is corrected
+    by the gain of the ensemble, with a perturbed observation of its own. The state is the members; the belief is the
+    Gaussian of their mean and covariance."""
 
     num_particles: int = eqx.field(static=True)
+    """Members of the ensemble."""
 
     def __check_init__(self) -> None:
         if self.num_particles < 2:
@@ -165,7 +155,7 @@ class EnsembleKalmanFilter(Filter):
         def correct(members: Float[Array, "n d"]) -> tuple[Float[Array, "n d"], Float[Array, ""]]:
             _, root = dynamics.observation_moments(jnp.mean(members, axis=0))
             corrected, log_evidence = ensemble_kalman.filter_update(
-                noise_key, members, lambda x: dynamics.observation_moments(x)[0], _triangular(root),
+                noise_key, members, lambda x: dynamics.observation_moments(x)[0], triangular(root),
                 dynamics.reading(observation),
             )  # fmt: skip
             return _inside(corrected, space), log_evidence
@@ -173,7 +163,7 @@ class EnsembleKalmanFilter(Filter):
         predicted = ensemble_kalman.predict(move_key, state, transition)
         return _kept(
             state, predicted, correct, observation, environment,
-            look=lambda members: members, ess=float(self.num_particles),
+            points=lambda members: members, ess=float(self.num_particles),
         )  # fmt: skip
 
     def belief(self, state: Float[Array, "n d"], environment: Environment) -> GaussianBelief:
@@ -183,13 +173,13 @@ class EnsembleKalmanFilter(Filter):
 
 def _start(environment: Environment) -> Moments:
     mean, root = _dynamics(environment).initial_moments()
-    return Moments(mean, _triangular(root))
+    return Moments(mean, triangular(root))
 
 
 def _step(
     linearize: Linearization, state: Moments, observation: Observation, environment: Environment, policy: Policy
 ) -> tuple[Moments, FilterInfo]:
-    """Prediction and update of a Kalman filter in z, of which x = mean + root·z."""
+    """Prediction and update of a Kalman filter in whitened coordinates z, x = mean + root·z."""
     dynamics, space = _dynamics(environment), _box(environment)
     kalman = import_cuthbertlib().kalman
     d = space.dimension
@@ -198,17 +188,17 @@ def _step(
     def correct(at: Moments) -> tuple[Moments, Float[Array, ""]]:
         sensor, shift, noise = linearize(lambda z: dynamics.observation_moments(at.mean + at.root @ z), d)
         (mean, root), log_evidence = kalman.filter_update(
-            *whitened, sensor, shift, _triangular(noise), dynamics.reading(observation)
+            *whitened, sensor, shift, triangular(noise), dynamics.reading(observation)
         )
         return Moments(_inside(at.mean + at.root @ mean, space), at.root @ root), log_evidence
-
-    def points(at: Moments) -> Float[Array, "k d"]:
-        return GaussianBelief(at.mean, at.root, space).points()
 
     moved = linearize(lambda z: dynamics.moments(state.mean + state.root @ z, policy), d)
     mean, root = kalman.predict(*whitened, *moved)
     predicted = Moments(_inside(mean, space), root)
-    return _kept(state, predicted, correct, observation, environment, look=points, ess=1.0)
+    return _kept(
+        state, predicted, correct, observation, environment,
+        points=lambda at: GaussianBelief(at.mean, at.root, space).points(), ess=1.0,
+    )  # fmt: skip
 
 
 def _kept(
@@ -218,10 +208,11 @@ def _kept(
     observation: Observation,
     environment: Environment,
     *,
-    look: Callable[[Any], Float[Array, "k d"]],
+    points: Callable[[Any], Float[Array, "k d"]],
     ess: float,
 ) -> tuple[Any, FilterInfo]:
-    """The corrected state, if it is sound; else the predicted one; if even that is not finite, the one before."""
+    """The corrected state if it is finite and explains the observation, else the predicted one; if that is not finite,
+    the state before the step. `points` of a state are where the likelihood is evaluated."""
     moved = _finite(predicted)
     predicted = _choose(moved, predicted, state)
     if observation is None:
@@ -229,8 +220,8 @@ def _kept(
         return predicted, FilterInfo(jnp.where(moved, ess, 0.0), log_evidence, jnp.int32(1), ~moved)
     corrected, log_evidence = correct(predicted)
     finite = moved & _finite((corrected, log_evidence))
-    points = look(_choose(finite, corrected, predicted))
-    likelihoods = jax.vmap(lambda x: environment.log_likelihood(observation, x, x))(points)
+    places = points(_choose(finite, corrected, predicted))
+    likelihoods = jax.vmap(lambda x: environment.log_likelihood(observation, x, x))(places)
     sound = finite & jnp.any((likelihoods > -jnp.inf) & (likelihoods < jnp.inf))
     info = FilterInfo(
         ess=jnp.where(sound, ess, 0.0),
@@ -239,34 +230,6 @@ def _kept(
         recovered=~sound,
     )
     return _choose(sound, corrected, predicted), info
-
-
-def _derivative(
-    function: MomentFunction, d: int
-) -> tuple[Float[Array, "e d"], Float[Array, " e"], Float[Array, "e k"]]:
-    return import_cuthbertlib().linearize.linearize_moments(function, jnp.zeros(d))
-
-
-def _regression(
-    function: MomentFunction, d: int, rule: Any
-) -> tuple[Float[Array, "e d"], Float[Array, " e"], Float[Array, "e k"]]:
-    """The affine regression on sigma points; what it leaves unexplained is noise too.
-
-    The function's own noise is kept out of cuthbertlib's sums: their covariance weights, which for the unscented
-    transform do not sum to one, would multiply it. Rounding may leave the residual slightly indefinite.
-    """
-    mean, noise = function(jnp.zeros(d))
-    none = jnp.zeros((mean.shape[0],) * 2)
-    matrix, shift, residual = import_cuthbertlib().quadrature.conditional_moments(
-        lambda z: function(z)[0], lambda z: none, jnp.zeros(d), jnp.eye(d), rule
-    )
-    values, vectors = jnp.linalg.eigh(residual)
-    return matrix, shift, jnp.concatenate([vectors * jnp.sqrt(jnp.maximum(values, 0.0)), noise], axis=1)
-
-
-def _triangular(root: Float[Array, "e k"]) -> Float[Array, "e e"]:
-    """A lower triangular root of the same covariance; k is at least e."""
-    return import_cuthbertlib().linalg.tria(root)
 
 
 def _finite(tree: Any) -> Bool[Array, ""]:
@@ -302,15 +265,3 @@ def _linear(environment: Environment) -> Environment:
             "Use ExtendedKalmanFilter, UnscentedKalmanFilter or CubatureKalmanFilter."
         )
     return environment
-
-
-def import_cuthbertlib() -> Any:
-    """cuthbertlib, whose mathematics these filters are; imported where it is needed, as nothing else needs it."""
-    try:
-        import cuthbertlib
-    except ImportError as error:
-        raise InputError(
-            "The Gaussian filters compute with cuthbertlib, which is not installed: "
-            "pip install neural-bayesian-filtering[classical]."
-        ) from error
-    return cuthbertlib

@@ -24,8 +24,8 @@ from nbf.resampling.weights import effective_sample_size, normalize
 
 
 class ParticleState(NamedTuple):
-    """The weighted set after the last observation, before any resampling. Not a module: JAX takes those apart in
-    Python, at every call, which is a tenth of the time of a small filter."""
+    """The weighted set after the last observation, before any resampling. A NamedTuple, since JAX flattens modules in
+    Python at every call, which would be a tenth of the time of a small filter."""
 
     states: State
     """Leading axis n on every leaf."""
@@ -36,18 +36,17 @@ class ParticleState(NamedTuple):
 class ParticleFilter(Filter):
     """SIR with log weights.
 
-    `threshold`: resample when ESS < threshold·n; 0 never does, 1 and above always. An observation of
-    None is a missing one: the step only predicts.
-
-    The product of the steps' evidence is unbiased while no step is redrawn. A redraw makes the
-    evidence of that step an estimate given that some particle can explain the observation, which is
-    too high; `max_attempts=1` never redraws.
+    The product of the steps' evidence is unbiased unless a step is simulated again: the evidence of such a step is
+    conditional on some particle having weight, hence biased upwards. With `max_attempts=1` no step is.
     """
 
     num_particles: int = eqx.field(static=True)
     threshold: float = eqx.field(static=True, default=0.5)
+    """Resample when ESS < threshold·n: never with 0, always with 1 or more."""
     resampler: str = eqx.field(static=True, default="systematic")
+    """One of `nbf.resampling.schemes.RESAMPLERS`."""
     max_attempts: int = eqx.field(static=True, default=5)
+    """How often a step is simulated at most while every weight is zero."""
 
     def __check_init__(self) -> None:
         if self.num_particles < 1:
@@ -74,7 +73,7 @@ class ParticleFilter(Filter):
         policy: Policy,
     ) -> tuple[ParticleState, FilterInfo]:
         def propose(key: Key[Array, ""], attempt: Int[Array, ""]):
-            # One split for everything: chained splits cost more than the particles do.
+            # One split for all keys: chained splits cost more than the particles do.
             keys = prng.split(key, self.num_particles + 1)
             parents = self._parents(keys[0], state, attempt)
             states = jax.vmap(environment.transition, in_axes=(0, 0, None))(keys[1:], parents.states, policy)
@@ -102,7 +101,7 @@ class ParticleFilter(Filter):
         return jnp.full(self.num_particles, -math.log(self.num_particles), jnp.float32)
 
     def _parents(self, key: Key[Array, ""], state: ParticleState, attempt: Int[Array, ""]) -> ParticleState:
-        """The carried set, resampled if its ESS is low and whenever it is drawn again."""
+        """The carried set, resampled if its ESS is low, and before every attempt but the first."""
         again = attempt > 0
         if self.threshold >= 1:
             resample = jnp.bool_(True)

@@ -1,13 +1,13 @@
-"""The truth on a plane: Bayes' rule for the masses of a fine grid's cells (Bucy, Senne 1971).
+"""The point-mass filter: Bayes' rule for the masses of the cells of a fine grid on a plane (Bucy, Senne 1971).
 
-For a position that drifts, is shaken by Gaussian noise of the same size on both axes and is stopped by the walls,
+For a position with a drift, Gaussian noise of the same deviation on both axes, and walls,
 
     x' = clip(x + mean + σ·ε),    y ~ H(x'),
 
-the motion along one axis does not depend on the other: a prediction is two products with matrices. Each is exact
-for a density that is constant within cells and for the atoms that the walls collect, which are places of their
-own (`nbf.beliefs.histogram`). What is approximate is that the result is again taken as constant within cells, and
-that the likelihood is averaged over a few points of each. Both errors fall with the square of the cells' side.
+the motion along one axis does not depend on the other, so a prediction is two products of matrices. They are exact
+for a density that is constant within cells and for the atoms on the walls, which are places of their own
+(`nbf.beliefs.histogram`). There are two approximations: the result is again taken as constant within cells, and the
+likelihood is averaged over a few points of each cell. Both errors are of second order in the side of a cell.
 """
 
 from __future__ import annotations
@@ -36,14 +36,13 @@ FAR = 12.0
 
 
 class PointMassFilter(Filter):
-    """The posterior as masses of resolution x resolution cells and of the walls around them.
-
-    `points` are the Gauss-Legendre points along each axis of a cell at which the likelihood is taken. The state
-    is the array of masses. A state's memory and an update's time grow with the square of the resolution.
-    """
+    """The posterior as masses of resolution² cells and of the walls around them, which are the filter's state. Needs
+    `Drifting`."""
 
     resolution: int = eqx.field(static=True, default=200)
+    """Cells along each axis. Memory grows with its square."""
     points: int = eqx.field(static=True, default=2)
+    """Gauss-Legendre points along each axis of a cell, at which the likelihood is evaluated."""
 
     def __check_init__(self) -> None:
         if self.resolution < 1 or self.points < 1:
@@ -86,7 +85,16 @@ class PointMassFilter(Filter):
     def predict(
         self, state: Float[Array, "places places"], environment: Environment, policy: Policy
     ) -> Float[Array, "places places"]:
-        """The masses after the motion, before any observation."""
+        """Compute the masses after the motion, before any observation.
+
+        Args:
+            state: The masses before it.
+            environment: Of this step.
+            policy: π.
+
+        Returns:
+            The masses, normalised.
+        """
         moving, space = _plane(environment)
         assert isinstance(environment, Drifting)
         mean, deviation = moving.drift(policy)
@@ -103,7 +111,7 @@ class PointMassFilter(Filter):
     def _likelihood(
         self, predicted: Float[Array, "places places"], observation: Observation, environment: Environment
     ) -> tuple[Float[Array, "places places"], Float[Array, ""]]:
-        """Of every place, divided by the largest of those that have mass; and the log of that one."""
+        """The likelihood of every place divided by the largest at a place with mass, and the log of that one."""
         _, space = _plane(environment)
         nodes, weights = np.polynomial.legendre.leggauss(self.points)
         inside = (np.arange(self.resolution)[:, None] + (nodes + 1.0) / 2.0) / self.resolution
@@ -118,7 +126,7 @@ class PointMassFilter(Filter):
             return environment.log_likelihood(observation, position, position)
 
         everywhere = jax.vmap(jax.vmap(at, (None, 0)), (0, None))
-        # One array for each pair of points, and not one of all: their sum is then a single loop.
+        # An array for each pair of points instead of one for all: XLA then fuses their sum into a single loop.
         pairs = list(itertools.product(range(self.points), repeat=2))
         parts = [jnp.where(predicted > 0, everywhere(rows[:, a], columns[:, b]), -jnp.inf) for a, b in pairs]
         parts = [jnp.where(part < jnp.inf, part, -jnp.inf) for part in parts]
@@ -130,11 +138,19 @@ class PointMassFilter(Filter):
 
 
 def motion(resolution: int, mean: Float[Array, ""], deviation: Float[Array, ""]) -> Float[Array, "places places"]:
-    """Row i: where the mass of place i goes along one axis, for a motion in units of a cell's side.
+    """Compute the transition matrix along one axis, in units of the side of a cell.
 
-    From a cell, the start is uniform in it: with G(z) = z·Φ(z) + φ(z), the integral of Φ, the mass that ends below
-    an edge is a difference of two σ·G, and the mass of a cell a second difference. G(z) = max(z, 0) + g(|z|), and
-    the differences of the first part are taken by hand: they are large where those of g vanish.
+    The start within a cell is uniform. With G(z) = z·Φ(z) + φ(z), the integral of Φ, the mass that ends below an edge
+    is a difference of two σ·G, and the mass of a cell a second difference. For the sake of rounding, G is written as
+    max(z, 0) + g(|z|), and the differences of the first part, which are large where those of g vanish, in closed form.
+
+    Args:
+        resolution: Cells along the axis.
+        mean: Of the motion.
+        deviation: Its standard deviation; may be 0.
+
+    Returns:
+        Row i: the probability of each place after the motion from place i.
     """
     deviation = jnp.asarray(deviation, jnp.float32)
 
@@ -156,8 +172,8 @@ def motion(resolution: int, mean: Float[Array, ""], deviation: Float[Array, ""])
 
     offset = jnp.arange(-resolution, resolution + 1) - mean
     between = jnp.maximum(1.0 - jnp.abs(offset), 0.0)[1:-1] + jnp.diff(tail(offset), n=2)
-    # Row i is `between`, i places further on. Repeating a period of 2r in rows of 2r - 1 shifts by one from row to
-    # row, and is four times as fast as a gather.
+    # Row i is `between`, shifted by i places. A vector of period 2r cut into rows of 2r - 1 is shifted by one from row
+    # to row, and is four times as fast as a gather.
     period = jnp.roll(jnp.pad(between, (1, 0)), -resolution)
     repeated = jnp.broadcast_to(period, (resolution, 2 * resolution)).ravel()[: resolution * (2 * resolution - 1)]
     cells = repeated.reshape(resolution, 2 * resolution - 1)[:, :resolution]

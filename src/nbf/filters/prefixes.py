@@ -1,8 +1,8 @@
 """The exact posterior over sequences that grow by one symbol at every step, as the opponent's bids in Goofspiel do.
 
 Where such sequences are listed in lexicographic order, those of the next length are the branches of each in turn:
-an update is one product for each length, whose shape is (sequences, branches), and a normalisation. What a
-policy says is asked once for each distinct choice that it may face, not once for each sequence.
+an update is one product for each length, of shape (sequences, branches), and a normalisation. The policy is called
+once for each distinct choice, not once for each sequence.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from nbf.contracts import Environment, Filter, FilterInfo, Observation, Policy
 
 
 class PrefixFilter(Filter):
-    """What `ExactFilter` gives, with the same state, for `Prefixes`: a policy call for each choice and no scatter."""
+    """The posterior of `ExactFilter`, with the same state, for environments with `Prefixes`: one policy call for each
+    distinct choice and no scatter."""
 
     def init(self, key: Key[Array, ""], environment: Environment) -> Float[Array, " states"]:
         return jnp.exp(listed(environment).initial_log_probs())
@@ -42,7 +43,7 @@ class PrefixFilter(Filter):
             info = FilterInfo(jnp.where(some, size, 0.0), jnp.where(some, 0.0, -jnp.inf), jnp.int32(1), ~some)
             return kept, info
         likelihood = jnp.exp(environment.choice_log_likelihoods(observation))
-        # Where nothing is added any more, an observation is as likely in every state.
+        # At a step that adds nothing, the likelihood is the same for all states.
         seen = jnp.where(environment.over, likelihood[0], likelihood[_last_symbols(branches, len(likelihood))])
         joint = predicted * seen
         evidence = jnp.sum(joint)
@@ -65,7 +66,7 @@ def _grown(
     weights: Float[Array, "choices k"],
     branches: tuple[Int[np.ndarray, "_ _"], ...],
 ) -> Float[Array, " states"]:
-    """The mass of every state after a step that weighs each symbol of each choice; nothing is left where it was."""
+    """The mass of every state after a step that adds a symbol, given a weight for each symbol of each choice."""
     flat, first, parts = weights.ravel(), 0, [jnp.zeros(len(branches[0]), state.dtype)]
     for entries in branches:
         before = state[first : first + len(entries)]
@@ -75,7 +76,7 @@ def _grown(
 
 
 def _last_symbols(branches: tuple[Int[np.ndarray, "_ _"], ...], symbols: int) -> Int[np.ndarray, " states"]:
-    """The last symbol of every state; any for those of the first length, in which no step ends."""
+    """The last symbol of every state; 0 for those of the first length, which follow no step."""
     first = np.zeros(len(branches[0]), np.int32)
     return np.concatenate([first, *(entries.ravel() % symbols for entries in branches)])
 

@@ -1,4 +1,4 @@
-"""The paper's "Recurrent" baseline: a belief that a network reads off the observations so far."""
+"""The paper's "Recurrent" baseline: a recurrent network embeds the belief from the observations alone."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from nbf.contracts import BeliefModel, Embedding, Environment, Filter, FilterInf
 from nbf.filters.checks import check_space
 
 Memory = Float[Array, "layers 2 width"]
+"""The hidden state of the network."""
 
 
 def reader(model: BeliefModel) -> Reader:
-    """Find what reads observations in a recurrent model.
+    """Get the network of a recurrent model that reads observations.
 
     Args:
         model: A recurrent model.
@@ -30,24 +31,28 @@ def reader(model: BeliefModel) -> Reader:
 
 
 class RecurrentState(eqx.Module):
-    """What the network remembers, and what that stands for."""
+    """The memory of the network, and the embedding of the belief after it."""
 
     memory: Memory
     embedding: Embedding
 
 
 class RecurrentFilter(Filter):
-    """Carries the memory of a recurrent model. Environment and policy are arguments that it cannot use, except for
-    what is public (the context of the environment's space), if the model reads that.
+    """Carries the memory of a recurrent model. It uses nothing of environment and policy but the context of the
+    environment's space, if the model reads that.
 
-    It asks the simulator for nothing and weighs nothing: its `ess` is 1 and its `log_evidence` 0 at every step, and
-    it does not notice an observation that the environment thinks impossible. A missing observation leaves the belief
-    as it is, since the network was never shown one.
+    It simulates and weighs nothing: `ess` is 1 and `log_evidence` 0 at every step, and an impossible observation is not
+    noticed. A missing observation leaves the belief as it is, since the network was not trained with any.
     """
 
     model: BeliefModel
 
     def __init__(self, model: BeliefModel):
+        """Build a filter.
+
+        Args:
+            model: A trained recurrent model.
+        """
         reader(model)
         self.model = model
 
@@ -68,17 +73,33 @@ class RecurrentFilter(Filter):
         return sound(remembered(self.model, memory), state)
 
     def belief(self, state: RecurrentState, environment: Environment) -> ModelBelief:
-        # The model's own space: that of the environment would say which states are legal, hence what the grid is.
+        # In the model's own space: that of the environment would reveal which states are legal.
         return ModelBelief(self.model, state.embedding, self.model.space)
 
 
 def remembered(model: BeliefModel, memory: Memory) -> RecurrentState:
-    """The state of a memory."""
+    """Embed a memory.
+
+    Args:
+        model: A recurrent model.
+        memory: Of its network.
+
+    Returns:
+        The state of the filter.
+    """
     return RecurrentState(memory, reader(model).embedding(memory))
 
 
 def sound(after: PyTree, before: PyTree) -> tuple[PyTree, FilterInfo]:
-    """The state after a step, or the one before it if the network left something that is no number."""
+    """Keep the state before a step where the network has produced NaN or infinity.
+
+    Args:
+        after: The state after the step.
+        before: The state before it.
+
+    Returns:
+        The state to carry on, and the info of the step.
+    """
     numbers = [leaf for leaf in jax.tree.leaves(after) if jnp.issubdtype(leaf.dtype, jnp.floating)]
     good = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in numbers]))
     info = FilterInfo(jnp.where(good, 1.0, 0.0), jnp.where(good, 0.0, -jnp.inf), jnp.int32(1), ~good)

@@ -1,4 +1,4 @@
-"""A whole episode at once: the filter's loop as one compiled scan."""
+"""Filter a whole episode in one scan."""
 
 from __future__ import annotations
 
@@ -22,11 +22,19 @@ def run(
     look: Callable[[FilterState], Any] = lambda state: state,
     changing: bool = False,
 ) -> tuple[Any, FilterInfo]:
-    """Filter the observations y_1..y_T of one environment and policy.
+    """Filter the observations of one episode. To be traced: batches of episodes are a `vmap`.
 
-    Gives `look` of the state after every step, by default the state itself, and the infos, both
-    with a leading axis T. To be traced, so batches of episodes are a `vmap`. With `changing`, environment
-    and policy have a leading axis T too: those of each step.
+    Args:
+        filter: Any filter.
+        key: Random key.
+        observations: y_1..y_T, with a leading axis.
+        environment: Of the episode.
+        policy: π.
+        look: What to return of the filter's state after each step; by default the state itself.
+        changing: Whether environment and policy have a leading axis: those of each step.
+
+    Returns:
+        `look` of the state after each step, and the infos, both with a leading axis T.
     """
     start_key, step_key = jax.random.split(key)
     steps = jax.tree.leaves(observations)[0].shape[0]
