@@ -45,7 +45,7 @@ class GoalPolicy(eqx.Module):
 
     goal: Int[Array, " d"]
     temperature: Float[Array, ""]
-    """Above 0; near 0 the agent takes a shortest way."""
+    """Above 0; near 0 the policy is greedy."""
 
     def __check_init__(self) -> None:
         if not isinstance(self.temperature, Tracer) and not np.all(np.asarray(self.temperature) > 0):

@@ -21,7 +21,7 @@ from nbf.resampling.weights import log_normalized, normalized_weights
 ROUNDING = 1.0 - 1e-6
 """Weights this near to the threshold count as heavier, so that rounding does not lose what is kept for certain."""
 ALIKE = 1e-4
-"""Log weights this near to each other are the same."""
+"""Log weights this near to each other count as equal."""
 DIRECT = 128
 """Up to here all pairs are compared, in one fused loop; beyond, that would take the square of their number."""
 
@@ -166,7 +166,7 @@ def merge_duplicates(
     """Add up the weights of equal points.
 
     Args:
-        places: What tells points apart, k whole numbers.
+        places: k integers, equal for equal points.
         log_weights: Of the points.
         count: At least as many as there are different places.
 
