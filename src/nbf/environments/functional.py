@@ -110,26 +110,30 @@ def environment(
     """
     if symbols is not None and symbols < 1:
         raise InputError(f"An alphabet needs at least 1 symbol; got symbols={symbols}.")
+    example = _example(init, observe, parameters) if observation is None else observation
+    leaves, structure = jax.tree.flatten(example)
+    shapes = tuple((tuple(jnp.shape(leaf)), str(jnp.result_type(leaf))) for leaf in leaves)
+    functions = (init, transition, observe, log_likelihood, *(() if look_ahead is None else (look_ahead,)))
+    return FunctionalEnvironment(space, parameters, functions, structure, shapes, symbols)
+
+
+def _example(init: Callable, observe: Callable, parameters: PyTree) -> Observation:
+    """Shapes and types of what `observe` gives, by tracing."""
     more = () if parameters is None else (parameters,)
+    also = ", parameters" if more else ""
 
     def first_observation(key: Key[Array, ""]) -> Observation:
         state = _arrays(init(key, *more))
         return _arrays(observe(key, state, state, *more))
 
-    example = observation
-    if example is None:
-        try:
-            example = jax.eval_shape(first_observation, jax.random.key(0))
-        except Exception as error:
-            raise InputError(
-                f"`init` followed by `observe` cannot be traced by JAX ({type(error).__name__}: {_first_line(error)}). "
-                f"They are called as init(key{_also(more)}) and observe(key, state, next_state{_also(more)}), and "
-                "must not branch on a value in Python."
-            ) from error
-    leaves, structure = jax.tree.flatten(example)
-    shapes = tuple((tuple(jnp.shape(leaf)), str(jnp.result_type(leaf))) for leaf in leaves)
-    functions = (init, transition, observe, log_likelihood, *(() if look_ahead is None else (look_ahead,)))
-    return FunctionalEnvironment(space, parameters, functions, structure, shapes, symbols)
+    try:
+        return jax.eval_shape(first_observation, jax.random.key(0))
+    except Exception as error:
+        raise InputError(
+            f"`init` followed by `observe` cannot be traced by JAX ({type(error).__name__}: {_first_line(error)}). "
+            f"They are called as init(key{also}) and observe(key, state, next_state{also}), and "
+            "must not branch on a value in Python."
+        ) from error
 
 
 def _check_leaf(value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, symbols: int | None) -> None:
@@ -164,10 +168,6 @@ def _kind(dtype: np.dtype) -> str:
 @functools.cache
 def _largest(dtype: np.dtype) -> float:
     return float(np.finfo(dtype).max)
-
-
-def _also(more: tuple[PyTree, ...]) -> str:
-    return ", parameters" if more else ""
 
 
 def _first_line(error: Exception) -> str:
