@@ -16,12 +16,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from nbf.capability import Capability
-from nbf.contracts import Embedding, Environment, Family, Observation, Policy, State, StateSpace
+from nbf.contracts import BeliefSource, Embedding, Environment, Family, Observation, Policy, State, StateSpace
 
 if TYPE_CHECKING:
+    from nbf.beliefs.categorical import CategoricalBelief
     from nbf.spaces import Lattice
-
-# --- environments --------------------------------------------------------------------------------
 
 
 class Enumerable(Environment, Capability):
@@ -195,9 +194,6 @@ class GaussianDynamics(Environment, Capability):
         """The observation as the vector that `observation_moments` speaks of; NaN where this step reads nothing."""
 
 
-# --- families ------------------------------------------------------------------------------------
-
-
 class Scheduled(Family, Capability):
     """Environments or policies that change within an episode, independently of the hidden states. Buys beliefs to
     train on in which they change.
@@ -226,7 +222,16 @@ class Episodic(Family, Capability):
         and the true states x_0..x_T."""
 
 
-# --- belief models, their encoders and decoders --------------------------------------------------
+class ExactSource(BeliefSource, Capability):
+    """Beliefs that are known exactly, not through samples alone. Buys divergences to the truth in `calibrate`.
+
+    Arguments of the methods:
+        key: Random key.
+    """
+
+    @abstractmethod
+    def posterior(self, key: Key[Array, ""]) -> CategoricalBelief:
+        """One random belief; `sample` splits its key into this one's and that of the samples."""
 
 
 class MeanFeatures(Capability):
@@ -268,6 +273,9 @@ class Reader(Capability):
         seen: Which of them were observed; None is all.
     """
 
+    context: eqx.AbstractVar[int]
+    """Numbers of the space's context that are read at every step."""
+
     @abstractmethod
     def start(self) -> Float[Array, "layers 2 width"]:
         """The memory before anything is read."""
@@ -296,9 +304,6 @@ class RecurrentModel(Capability):
     @abstractmethod
     def reader(self) -> Reader:
         """The network that reads them."""
-
-
-# --- spaces --------------------------------------------------------------------------------------
 
 
 class FiniteSpace(StateSpace, Capability):

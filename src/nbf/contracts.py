@@ -152,7 +152,7 @@ class Belief(eqx.Module):
         """E[function(x)], a pytree like the one that the function gives."""
 
 
-class BeliefSource(eqx.Module):
+class BeliefSource(Capable):
     """Beliefs to train on, known through samples.
 
     Arguments of the methods:

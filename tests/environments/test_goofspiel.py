@@ -19,7 +19,8 @@ from tolerances import FLOAT, monte_carlo
 
 import nbf
 from nbf.capabilities import Enumerable
-from nbf.environments.goofspiel import Goofspiel, GoofspielFamily, LargeGoofspiel, goofspiel
+from nbf.environments.goofspiel import Goofspiel, LargeGoofspiel, goofspiel
+from nbf.environments.goofspiel_family import GoofspielFamily
 from nbf.environments.goofspiel_game import (
     DRAW,
     LOSS,
@@ -31,7 +32,7 @@ from nbf.environments.goofspiel_game import (
 )
 from nbf.errors import InputError
 from nbf.filters.exact import ExactFilter
-from nbf.filters.neural.filter import NeuralBayesianFilter
+from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.prefixes import PrefixFilter
 from nbf.models.autoregressive import AutoregressiveConfig
@@ -246,7 +247,7 @@ def test_thirteen_cards_are_filtered_without_a_list():
     final, _ = tracked(ParticleFilter(64), environments, policies, observations)
     cards = np.sort(np.asarray(final.states)[:, -1], axis=-1)
     np.testing.assert_array_equal(cards, np.broadcast_to(np.arange(13), cards.shape))
-    with pytest.raises(InputError, match="prefix filter needs sequences"):
+    with pytest.raises(InputError, match="prefix filter needs the capability Prefixes"):
         tracked(PrefixFilter(), environments, policies, observations)
 
 
@@ -304,7 +305,7 @@ def test_bad_input_is_refused(key):
     with pytest.raises(InputError, match="A pool is a policy with log_probs"):
         GoofspielFamily(jnp.zeros(3), SMALL)
     family = GoofspielFamily(network_pool(4), SMALL)
-    with pytest.raises(InputError, match="cannot be scheduled"):
+    with pytest.raises(InputError, match="cannot be drawn ahead"):
         jax.eval_shape(lambda key: nbf.ExactPosteriors(family, 3).posterior(key), key)
     with pytest.raises(InputError, match="has 3 steps; got a horizon of 4"):
         jax.eval_shape(lambda key: EpisodePosteriors(PrefixFilter(), family, 4).posterior(key), key)

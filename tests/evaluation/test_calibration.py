@@ -17,6 +17,7 @@ from tolerances import EXACT, FLOAT, SEED, monte_carlo
 
 from nbf import prng
 from nbf.beliefs.categorical import CategoricalBelief
+from nbf.capabilities import ExactSource
 from nbf.contracts import BeliefModel, BeliefSource
 from nbf.environments.gridworld import Gridworld
 from nbf.errors import InputError
@@ -126,7 +127,7 @@ class Reader(BeliefModel):
         return self
 
 
-class Fixed(BeliefSource):
+class Fixed(ExactSource):
     """Always the same belief, and its probabilities are known."""
 
     probs: jax.Array

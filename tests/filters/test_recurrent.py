@@ -163,7 +163,7 @@ def test_networks_that_cannot_be_are_refused(encoder, embedding, message):
 def test_what_does_not_fit_is_refused_by_name(key):
     environment, policy = small_grid()
     other = model(ModelConfig(LatticeConfig((3, 3)), EnumeratedDecoderConfig(4, 0), embedding=2))
-    with pytest.raises(InputError, match=r"needs a recurrent model.*MeanEncoder"):
+    with pytest.raises(InputError, match=r"needs the capability RecurrentModel.*RecurrentConfig"):
         RecurrentFilter(other)
     with pytest.raises(InputError, match=r"embeds observations, not sets of states"):
         NeuralBayesianFilter(model(), 4).init(key, environment)

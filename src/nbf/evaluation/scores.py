@@ -10,6 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from nbf.beliefs.categorical import CategoricalBelief
+from nbf.capabilities import ExactSource
+from nbf.capability import capability
 from nbf.contracts import BeliefModel, BeliefSource, Embedding, State, StateSpace
 from nbf.errors import InputError
 from nbf.evaluation.divergence import jensen_shannon
@@ -100,13 +102,12 @@ def _score(key: Key[Array, ""], model: BeliefModel, source: BeliefSource, sizes:
 
 def _belief(key: Key[Array, ""], source: BeliefSource, n: int) -> tuple[State, StateSpace, CategoricalBelief | None]:
     """Samples of a random belief, its space, and the belief itself if the source knows it exactly."""
-    posterior = getattr(source, "posterior", None)
-    if posterior is not None:
-        belief_key, sample_key = jax.random.split(key)
-        belief = posterior(belief_key)
-        if isinstance(belief, CategoricalBelief):
-            return belief.sample(sample_key, n), belief.environment.space, belief
-    return *source.sample(key, n), None
+    exact = capability(source, ExactSource)
+    if exact is None:
+        return *source.sample(key, n), None
+    belief_key, sample_key = jax.random.split(key)
+    belief = exact.posterior(belief_key)
+    return belief.sample(sample_key, n), belief.environment.space, belief
 
 
 def _divergence(model: BeliefModel, embedding: Embedding, exact: CategoricalBelief) -> Float[Array, ""]:

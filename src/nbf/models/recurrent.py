@@ -1,10 +1,11 @@
-"""The paper's baseline without a simulator: a plain LSTM from the observations so far to an embedding (appendix,
-"Recurrent Model").
+"""The paper's baseline without a simulator: an LSTM from the observations so far to an embedding.
+
+Appendix, "Recurrent Model":
 
     i, f, g, o = W y + U h + b          c' = σ(f) c + σ(i) tanh(g)          h' = σ(o) tanh(c')
 
-What the last layer tells, in Goofspiel through a further network, conditions the same decoders as a belief model's
-embedding. It is told neither the environment nor the policy: it knows those that it was trained with.
+The output of the last layer, in Goofspiel through a further network, conditions the same decoders as a belief model's
+embedding. It sees neither the environment nor the policy: it only knows those that it was trained with.
 """
 
 from __future__ import annotations
@@ -21,19 +22,30 @@ from nbf.capabilities import Reader
 from nbf.contracts import Embedding, Observation, State, StateSpace
 from nbf.errors import InputError
 from nbf.models.networks import Perceptron
+from nbf.models.parts import EncoderConfig
 
 Memory = Float[Array, "layers 2 width"]
-"""What has been read: h and c of every layer."""
+"""h and c of every layer."""
 
 
 class LSTM(eqx.Module):
-    """One layer, every parameter uniform within 1 / √width at first."""
+    """One LSTM layer. Parameters start uniform within ±1 / √width."""
 
     inputs: Float[Array, "gates in"]
+    """W."""
     recurrent: Float[Array, "gates width"]
+    """U."""
     bias: Float[Array, " gates"]
+    """b."""
 
     def __init__(self, key: Key[Array, ""], in_size: int, width: int):
+        """Draw the parameters.
+
+        Args:
+            key: Random key.
+            in_size: Numbers per input.
+            width: Hidden units.
+        """
         bound = 1.0 / math.sqrt(width)
         shapes = (4 * width, in_size), (4 * width, width), (4 * width,)
         keys = jax.random.split(key, len(shapes))
@@ -42,11 +54,26 @@ class LSTM(eqx.Module):
         )
 
     def project(self, inputs: Float[Array, "*steps in"]) -> Float[Array, "*steps gates"]:
-        """What the inputs contribute to the gates: one product for a whole history."""
+        """Compute what inputs contribute to the gates: one product for a whole history.
+
+        Args:
+            inputs: Inputs of each step.
+
+        Returns:
+            W y + b of each step.
+        """
         return inputs @ self.inputs.T + self.bias
 
     def step(self, memory: Float[Array, "2 width"], gates: Float[Array, " gates"]) -> Float[Array, "2 width"]:
-        """h and c after one input, given as what it contributes to the gates."""
+        """Advance by one input.
+
+        Args:
+            memory: h and c before.
+            gates: What the input contributes to the gates, from `project`.
+
+        Returns:
+            h and c after.
+        """
         write, keep, new, tell = jnp.split(gates + self.recurrent @ memory[0], 4)
         cell = jax.nn.sigmoid(keep) * memory[1] + jax.nn.sigmoid(write) * jnp.tanh(new)
         return jnp.stack([jax.nn.sigmoid(tell) * jnp.tanh(cell), cell])
@@ -55,22 +82,23 @@ class LSTM(eqx.Module):
 class RecurrentEncoder(Reader):
     """Embeds a history of observations, where other encoders embed a set of states.
 
-    One step reads a symbol, one-hot, and the context of the step's space, if the model has one: in Goofspiel the
-    public record, which holds what was observed. A step that nothing was seen of leaves the memory as it is.
+    One step reads a one-hot symbol and the context of the step's space, if the model has one: in Goofspiel the public
+    record, which includes the observations. A step without an observation leaves the memory unchanged.
     """
 
     layers: tuple[LSTM, ...]
+    """LSTM layers."""
     head: Perceptron | None
-    """From the last layer's output to the embedding; None where it is the embedding itself."""
+    """From the last layer's output to the embedding; None if that output is the embedding."""
     symbols: int = eqx.field(static=True)
+    """Number of observation symbols; 0 if only the context is read."""
     context: int = eqx.field(static=True)
+    """Numbers of context read at every step."""
 
     def start(self) -> Memory:
-        """Nothing read."""
         return jnp.zeros((len(self.layers), 2, self.layers[0].recurrent.shape[1]))
 
     def read(self, memory: Memory, observation: Observation, space: StateSpace) -> Memory:
-        """The memory after one more step."""
         if observation is None:
             return memory
         told, after = self._inputs(observation, space), []
@@ -80,14 +108,11 @@ class RecurrentEncoder(Reader):
         return jnp.stack(after)
 
     def embedding(self, memory: Memory) -> Embedding:
-        """What the memory stands for."""
         return memory[-1, 0] if self.head is None else self.head(memory[-1, 0])
 
     def embeddings(
         self, observations: Observation, spaces: StateSpace, seen: Bool[Array, " steps"] | None = None
     ) -> Float[Array, "depths m"]:
-        """The embeddings before the first and after each step of a history, whose leaves have a leading axis; `seen`
-        says which steps were, all by default."""
         outputs, start = self._inputs(observations, spaces), self.start()
         for layer, memory in zip(self.layers, start, strict=True):
             outputs = _outputs(layer, outputs, memory, seen)
@@ -126,7 +151,7 @@ class RecurrentEncoder(Reader):
 def _outputs(
     layer: LSTM, told: Float[Array, "steps in"], start: Float[Array, "2 width"], seen: Bool[Array, " steps"] | None
 ) -> Float[Array, "steps width"]:
-    """h after each step."""
+    """The hidden state h after each step."""
 
     def step(
         memory: Float[Array, "2 width"], inputs: tuple[Float[Array, " gates"], Bool[Array, ""] | None]
@@ -140,23 +165,23 @@ def _outputs(
 
 
 @dataclass(frozen=True)
-class RecurrentConfig:
-    """A two-layer LSTM in the place of the encoder; the defaults are the paper's for Gridworld."""
+class RecurrentConfig(EncoderConfig):
+    """Config of an LSTM in the encoder's place; the defaults are the paper's for Gridworld."""
 
     symbols: int = 0
-    """How many observations there are, 0, 1, ...; 0 where what is observed is part of the context."""
+    """Number of observation symbols; 0 if observations are part of the context."""
     context: int = 0
-    """Numbers of the space's context that are read at every step; the decoder is not given them."""
+    """Numbers of the space's context read at every step; the decoder does not see them."""
     width: int = 32
     """Hidden units of each layer."""
     depth: int = 2
     """Layers."""
     head_width: int = 64
+    """Hidden units of the head."""
     head_depth: int = 0
-    """Hidden layers from the last layer's output to the embedding; 0: that output is the embedding."""
+    """Hidden layers of the head, from the last layer's output to the embedding; 0: that output is the embedding."""
 
     def build(self, key: Key[Array, ""], inputs: int, embedding: int) -> RecurrentEncoder:
-        """With fresh parameters. How many `inputs` a state has does not matter: none is read."""
         if self.depth < 1:
             raise InputError(f"depth must be at least 1 layer of a recurrent model; got {self.depth}.")
         if self.symbols < 0 or self.symbols + self.context < 1:
@@ -175,4 +200,4 @@ class RecurrentConfig:
         head = None
         if self.head_depth:
             head = Perceptron(head_key, self.width, embedding, width=self.head_width, depth=self.head_depth)
-        return RecurrentEncoder(layers, head, self.symbols, self.context)
+        return RecurrentEncoder(layers=layers, head=head, symbols=self.symbols, context=self.context)

@@ -10,13 +10,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from nbf.beliefs.categorical import CategoricalBelief, bayes, transition_kernel
-from nbf.capabilities import Enumerable, Scheduled
+from nbf.capabilities import Enumerable, ExactSource, Scheduled
 from nbf.capability import capability, require
-from nbf.contracts import BeliefSource, Family, Observation, Policy, State, StateSpace
+from nbf.contracts import Family, Observation, Policy, State, StateSpace
 from nbf.environments.rollout import at_step, draw_instance, rollout
 
 
-class ExactPosteriors(BeliefSource):
+class ExactPosteriors(ExactSource):
     """Exact posteriors of random episodes of a family, at a depth drawn uniformly from 0..horizon.
 
     Depth 0 is p0: the training set contains the belief with which every filter starts. Environment and policy of a
