@@ -171,5 +171,5 @@ def test_models_that_cannot_be_tuned_are_refused():
     with pytest.raises(InputError, match=r"reads a context of 2 numbers"):
         FineTunedFilter(told, 1)
     other = model(ModelConfig(LatticeConfig((3, 3)), EnumeratedDecoderConfig(4, 0), embedding=2))
-    with pytest.raises(InputError, match=r"needs a recurrent model"):
+    with pytest.raises(InputError, match=r"needs the capability RecurrentModel"):
         FineTunedFilter(other, 1)

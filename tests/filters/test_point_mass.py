@@ -246,7 +246,7 @@ def test_histogram_density_and_coarsening():
 def test_bad_arguments_are_refused(key):
     with pytest.raises(InputError, match="resolution and points of at least 1; got 0 and 2"):
         PointMassFilter(0)
-    with pytest.raises(InputError, match="Gridworld with lattice"):
+    with pytest.raises(InputError, match=r"needs the capability Drifting.*Gridworld"):
         PointMassFilter(4).init(key, small_grid()[0])
     with pytest.raises(InputError, match="horizon and wall_band must be 0 or more; got -1"):
         FilterPosteriors(PointMassFilter(4), FAMILY, -1)

@@ -18,6 +18,7 @@ from nbf.filters.particle import ParticleFilter
 from nbf.models.belief_model import ModelConfig, space_config
 from nbf.models.mixture import MixtureConfig
 from nbf.sources.filtered import FilterPosteriors
+from nbf.sources.pool import BeliefPool
 from nbf.spaces import Box
 from nbf.training.config import FitConfig
 from nbf.training.fit import fit, large_arrays, training_chunk
