@@ -9,18 +9,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from constructors import FILTERS, MODELS, small_grid
+from tolerances import Tolerance
 
 from nbf.environments.gridworld import Gridworld
 from nbf.filters.approximate import ApproxBeliefs
 from nbf.filters.exact import ExactFilter
-from nbf.filters.neural.filter import NeuralBayesianFilter
+from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.models.tabular import TabularModel
 from nbf.spaces import Lattice
 
 NEVER = 0
 """The symbol of `deaf_grid` that no move explains."""
-BELIEF_SUM = {"rtol": 0, "atol": 1e-3}
+BELIEF_SUM: Tolerance = {"rtol": 0, "atol": 1e-3}
 """How far a belief may be from summing to one: the flow's is a quadrature that is exact to three digits."""
 
 

@@ -17,7 +17,9 @@ from nbf_paper.report.pages import write_html
 PHONE, DESK = 360, 1280
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
 
-pytestmark = pytest.mark.skipif(found() is None, reason=f"there is none of the browsers {', '.join(NAMES)}")
+pytestmark = pytest.mark.skipif(
+    found() is None, reason=f"there is none of {', '.join(NAMES)}; .ci/install-browser installs one"
+)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from tolerances import FLOAT
 
 from nbf.contracts import BeliefSource
 from nbf.environments.functional import One
-from nbf.environments.goofspiel import GoofspielFamily
+from nbf.environments.goofspiel_family import GoofspielFamily
 from nbf.environments.goofspiel_game import UniformPolicy
 from nbf.errors import InputError
 from nbf.evaluation.divergence import jensen_shannon
@@ -36,6 +36,11 @@ SMALL = ModelConfig(
     LatticeConfig((3, 3)), EnumeratedDecoderConfig(depth=0), RecurrentConfig(symbols=5, width=6), embedding=6
 )
 FLOW = DequantizedFlowConfig("nlsq", "normal", "coupling", layers=2, width=8, depth=1, importance_samples=4)
+
+
+@functools.cache
+def model(config=SMALL):
+    return with_random_parameters(config.build, jax.random.key(3))
 
 
 def test_the_loss_is_the_divergence_and_has_a_gradient_where_the_truth_is_zero(key):
@@ -132,7 +137,7 @@ def test_goofspiel_is_learned(key):
 
 @pytest.mark.slow
 def test_gridworld_is_recorded_once_and_drawn(tmp_path):
-    scored = gridworld.EvaluationConfig(episodes=2)
+    scored = gridworld.GridworldEvaluation(episodes=2)
     job = gridworld.GridworldJob(GridworldConfig.parse("5-2D-fixed"), "recurrent", 0, 20, scored)
     folder, records = run_twice("gridworld", job, tmp_path)
     assert {(record.filter, record.arm, record.particles, record.calls) for record in records} == {
@@ -141,7 +146,7 @@ def test_gridworld_is_recorded_once_and_drawn(tmp_path):
     assert "Recurrent" in drawn("gridworld", folder).tables["gridworld-fixed"]
     model, about = model_files.described(job.training_run(tmp_path / "runs").path)
     assert (about["arm"], about["environment"]) == ("recurrent", "5-2D-fixed")
-    rows = gridworld.contenders(job.config, "faithful", model, scored)
+    rows = gridworld.filter_rows(job.config, "faithful", model, scored)
     assert {row.name for row in rows} == {"recurrent", "pf", "exact"}
 
 
