@@ -1,0 +1,1 @@
+"""Beliefs that a filter reports: particles, categorical, Gaussian, histogram, kernel density, decoded embeddings."""

@@ -1,0 +1,1 @@
+"""Filters: each tracks a belief, one observation after the other."""

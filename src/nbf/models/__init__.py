@@ -1,0 +1,1 @@
+"""Belief models: encoders that embed a set of states, and decoders that make a density of an embedding."""

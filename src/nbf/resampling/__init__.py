@@ -1,0 +1,1 @@
+"""Log weights, and every way to leave few weighted points for many."""

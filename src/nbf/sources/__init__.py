@@ -1,0 +1,1 @@
+"""Sources of beliefs to train on."""

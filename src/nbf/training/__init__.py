@@ -1,0 +1,1 @@
+"""The optimisation loop of belief models."""
