@@ -23,12 +23,12 @@ class Bar:
 
 
 def donuts_job(decoder: str) -> donuts.DonutsJob:
-    scored = donuts.EvaluationConfig(beliefs=4, embedded=8, held_out=8)
+    scored = donuts.DonutsEvaluation(beliefs=4, embedded=8, held_out=8)
     return donuts.DonutsJob(decoder, steps=20, evaluation=scored)
 
 
 def triangulation_job(arm: str) -> triangulation.TriangulationJob:
-    scored = triangulation.EvaluationConfig(
+    scored = triangulation.TriangulationEvaluation(
         episodes=2, particle_filters=(32, 1024), smoothed_filters=(16,), neural_filters=(16,), approx_samples=8,
         resolution=100, walk=WalkConfig(steps=3),
     )  # fmt: skip
@@ -37,7 +37,7 @@ def triangulation_job(arm: str) -> triangulation.TriangulationJob:
 
 
 def goofspiel_job(arm: str) -> goofspiel.GoofspielJob:
-    scored = goofspiel.EvaluationConfig(
+    scored = goofspiel.GoofspielEvaluation(
         episodes=4, particle_filters=(16,), neural_filters=(8,), approx_samples=8, importance_samples=4
     )
     policies = SelfPlayConfig(cards=3, runs=2, checkpoints=2, timesteps=64, epochs=1, width=8, depth=1)

@@ -7,7 +7,7 @@ import zlib
 from pathlib import Path
 
 from nbf_paper.records import ALL, Record, Run, add
-from nbf_paper.report.html import Report
+from nbf_paper.report.html import HtmlReport
 from nbf_paper.report.pages import present
 
 FILTERS = (("nbf", "faithful", 16), ("nbf", "faithful", 32), ("pf", "", 512))
@@ -37,7 +37,7 @@ def record_some(results: Path, experiment: str, config: str, arm: str = "", comm
     add(results / experiment, records, Run(f"{config}/{arm}", 0, command, 30.0, {}, VERSIONS))
 
 
-def undrawn(results: Path) -> Report:
+def undrawn(results: Path) -> HtmlReport:
     """What the page of a folder of records is made of, with one picture for every figure."""
     found = present(results)
-    return Report(results, found, {name: picture() for page in found.values() for name in page.figures})
+    return HtmlReport(results, found, {name: picture() for page in found.values() for name in page.figures})

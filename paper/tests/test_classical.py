@@ -12,13 +12,13 @@ from kalman import kalman
 from tolerances import FLOAT
 
 from nbf.errors import InputError
-from nbf_paper.experiments.classical import ClassicalJob, EvaluationConfig, SystemConfig, evaluate, tracks
+from nbf_paper.experiments.classical import ClassicalEvaluation, ClassicalJob, SystemConfig, evaluate, tracks
 from nbf_paper.records import ALL, read_records
 from nbf_paper.report import classical as report
 
 extra("cuthbertlib", "classical")
 
-SIZES = EvaluationConfig(episodes=32, particles=(32, 512))
+SIZES = ClassicalEvaluation(episodes=32, particles=(32, 512))
 SYSTEM = SystemConfig(horizon=4)
 
 
@@ -96,6 +96,6 @@ def test_recorded_once_and_drawn(tmp_path):
 
 def test_bad_settings_are_refused():
     with pytest.raises(InputError, match="at least 2; got episodes=1"):
-        EvaluationConfig(episodes=1)
+        ClassicalEvaluation(episodes=1)
     with pytest.raises(InputError, match=r"particles=\(1,\)"):
-        EvaluationConfig(particles=(1,))
+        ClassicalEvaluation(particles=(1,))

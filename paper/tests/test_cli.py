@@ -263,8 +263,8 @@ def test_reproduce_records_once_and_evaluate_agrees(
 ):
     from nbf_paper.experiments import gridworld
 
-    contenders, few = gridworld.contenders, ("nbf(16)", "exact")
-    monkeypatch.setattr(gridworld, "contenders", lambda *args: [row for row in contenders(*args) if row.label in few])
+    filter_rows, few = gridworld.filter_rows, ("nbf(16)", "exact")
+    monkeypatch.setattr(gridworld, "filter_rows", lambda *args: [row for row in filter_rows(*args) if row.label in few])
     first = PAPER.answered(capsys, *REPRODUCE, "--runs", trained)
     assert [(run["run"], run["new"]) for run in first["runs"]] == [(f"{CONFIG} {ARM} seed 0", True)]
     results = Path("results/gridworld")

@@ -16,13 +16,13 @@ from tolerances import EXACT, FLOAT
 from nbf import prng
 from nbf.errors import InputError
 from nbf.filters.exact import ExactFilter
-from nbf.filters.neural.filter import NeuralBayesianFilter
+from nbf.filters.neural import NeuralBayesianFilter
 from nbf.models.tabular import TabularModel
 from nbf.spaces import Lattice
 from nbf_paper.config import GridworldConfig
 from nbf_paper.experiments.convergence import (
+    ConvergenceEvaluation,
     ConvergenceJob,
-    EvaluationConfig,
     episodes,
     evaluate,
     positivity,
@@ -34,7 +34,7 @@ from nbf_paper.records import ALL, read_records, summary
 from nbf_paper.report import convergence as report
 
 GRID = GridworldConfig("3-2D-random", 3, 2, fixed=False, horizon=3)
-SIZES = EvaluationConfig(episodes=64, particles=(64, 2048), slope_from=64, bootstraps=500)
+SIZES = ConvergenceEvaluation(episodes=64, particles=(64, 2048), slope_from=64, bootstraps=500)
 FAR = 4.0
 """Standard errors of a slope beyond which it is another one: a sound one lies there once in 16 000 times."""
 
@@ -148,6 +148,6 @@ def test_bad_settings_are_refused():
     with pytest.raises(InputError, match=r"no arm 'nonsense'.*tabular"):
         ConvergenceJob("nonsense")
     with pytest.raises(InputError, match="at least 2 episodes"):
-        EvaluationConfig(episodes=1)
+        ConvergenceEvaluation(episodes=1)
     with pytest.raises(InputError, match="slope_from=1024"):
-        EvaluationConfig(particles=(16, 32))
+        ConvergenceEvaluation(particles=(16, 32))

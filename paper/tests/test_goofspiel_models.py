@@ -28,6 +28,7 @@ from nbf.sources.prefixes import PrefixPosteriors
 from nbf.spaces import Lattice, Tokens
 from nbf_paper.experiments import goofspiel, goofspiel_games
 from nbf_paper.experiments.choices import Amount, Goofspiel
+from nbf_paper.experiments.policy_pool import pool_path
 from nbf_paper.experiments.selfplay import SelfPlayConfig
 
 GAME = GoofspielGame(3)
@@ -273,8 +274,8 @@ def test_the_defaults_are_the_papers_four_games():
 def test_a_short_training_has_fewer_policies_in_a_file_of_its_own():
     (job,) = Goofspiel(cards=(4,)).jobs(Amount([0], steps=1000))
     assert job.policies == SelfPlayConfig(cards=4, checkpoints=5)
-    assert goofspiel.pool_path(Path("runs"), job.policies) == Path("runs/goofspiel/pool-4-4x5.safetensors")
-    assert goofspiel.pool_path(Path("runs"), SelfPlayConfig(cards=4)) == Path("runs/goofspiel/pool-4.safetensors")
+    assert pool_path(Path("runs"), job.policies) == Path("runs/goofspiel/pool-4-4x5.safetensors")
+    assert pool_path(Path("runs"), SelfPlayConfig(cards=4)) == Path("runs/goofspiel/pool-4.safetensors")
 
 
 def test_an_evaluation_of_nothing_is_refused():

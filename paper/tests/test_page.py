@@ -16,7 +16,7 @@ from paths import RESULTS
 
 from nbf_paper.experiments.choices import EXPERIMENTS
 from nbf_paper.records import read_runs
-from nbf_paper.report.html import Opening, Report, changed, page_text, read_markdown
+from nbf_paper.report.html import HtmlReport, Opening, changed, page_text, read_markdown
 from nbf_paper.report.pages import present, write_html
 from nbf_paper.report.tables import MISSING, Page, layout
 
@@ -101,7 +101,7 @@ def test_a_page_is_well_formed_and_says_what_is_missing(results: Path):
     read = check(text)
     assert [section["id"] for section in read.all("section")] == ["gridworld", "triangulation"]
     assert [link["href"] for link in read.all("a")] == ["#content", "#gridworld", "#triangulation"]
-    empty = Report(results, {}, {}, missing=["donuts"], opening=Opening(picture(), "a picture"))
+    empty = HtmlReport(results, {}, {}, missing=["donuts"], opening=Opening(picture(), "a picture"))
     assert "nbf-paper reproduce donuts" in text or "nbf-paper reproduce donuts" in page_text(empty)
     assert [image["alt"] for image in check(page_text(empty)).all("img")] == ["a picture"]
 
@@ -155,7 +155,7 @@ def test_a_table_is_read_as_it_was_laid_out():
 def test_pictures_keep_their_shape_and_are_not_too_tall(results: Path):
     page = Page({}, {"wide.png": picture, "tall.png": picture}, "Two pictures")
     images = {"wide.png": picture(2000, 400), "tall.png": picture(100, 4000)}
-    shown = check(page_text(Report(results, {"gridworld": page}, images))).all("img")
+    shown = check(page_text(HtmlReport(results, {"gridworld": page}, images))).all("img")
     sizes = [(int(str(image["width"])), int(str(image["height"])), image["class"]) for image in shown]
     assert sizes == [(1200, 240, "wide"), (25, 1000, "narrow")]
 

@@ -12,23 +12,15 @@ from tolerances import FLOAT
 
 from nbf.environments.goofspiel_game import UniformPolicy, held
 from nbf.errors import InputError
-from nbf_paper.experiments import selfplay
-from nbf_paper.experiments.selfplay import (
-    Bids,
-    Learner,
-    Pool,
-    SelfPlayConfig,
-    advantages,
-    make_pool,
-    objective,
-    read_pool,
-)
+from nbf_paper.experiments import policy_pool, pool_statistics, selfplay
+from nbf_paper.experiments.policy_pool import PolicyPool, make_pool, read_pool
+from nbf_paper.experiments.selfplay import Bids, Learner, SelfPlayConfig, advantages, objective
 
 TINY = SelfPlayConfig(cards=3, runs=2, checkpoints=3, timesteps=64, epochs=2, minibatch=32, width=8, depth=1)
 
 
 @pytest.fixture(scope="module")
-def pool(tmp_path_factory) -> Pool:
+def pool(tmp_path_factory) -> PolicyPool:
     return make_pool(TINY, tmp_path_factory.mktemp("pool") / "pool.safetensors", progress=False)
 
 
@@ -93,7 +85,8 @@ def test_bids_are_cards_of_the_hand_and_results_are_those_of_games(key):
 @pytest.mark.slow
 def test_it_learns_to_beat_a_random_player(tmp_path):
     config = SelfPlayConfig(cards=4, runs=1, checkpoints=24)
-    found = selfplay.describe(make_pool(config, tmp_path / "pool.safetensors", progress=False), games=512, pairs=8)
+    pool = make_pool(config, tmp_path / "pool.safetensors", progress=False)
+    found = pool_statistics.describe(pool, games=512, pairs=8)
     assert np.mean(found["against_random"][-4:]) > np.mean(found["against_random"][:2]) + 0.15
     assert found["entropy"][-1] < found["entropy"][0] - 0.1
 
@@ -101,7 +94,7 @@ def test_it_learns_to_beat_a_random_player(tmp_path):
 def test_a_pool_is_every_checkpoint_and_the_same_when_it_was_stopped(pool, tmp_path, monkeypatch):
     assert pool.size == 6
     np.testing.assert_array_equal(pool.run_of(), [0, 0, 0, 1, 1, 1])
-    path, advance, calls = tmp_path / "pool.safetensors", selfplay.advance, []
+    path, advance, calls = tmp_path / "pool.safetensors", policy_pool.advance, []
 
     def interrupted(*arguments):
         calls.append(arguments)
@@ -109,7 +102,7 @@ def test_a_pool_is_every_checkpoint_and_the_same_when_it_was_stopped(pool, tmp_p
             raise KeyboardInterrupt
         return advance(*arguments)
 
-    monkeypatch.setattr(selfplay, "advance", interrupted)
+    monkeypatch.setattr(policy_pool, "advance", interrupted)
     with pytest.raises(KeyboardInterrupt):
         make_pool(TINY, path, progress=False)
     assert read_pool(path)[0].size == 2
@@ -132,28 +125,28 @@ def test_a_pool_of_other_settings_and_a_damaged_one_are_refused(pool, tmp_path):
 
 def test_a_split_parts_the_pool(pool):
     split = pool.split()
-    sizes = [part.biases[0].shape[0] for part in (split.taught, split.random, split.run)]
+    sizes = [part.biases[0].shape[0] for part in (split.training, split.random, split.run)]
     assert sizes == [2, 1, 3]
-    every = np.concatenate([part.weights[0] for part in (split.taught, split.random, split.run)])
+    every = np.concatenate([part.weights[0] for part in (split.training, split.random, split.run)])
     np.testing.assert_array_equal(np.unique(every, axis=0), np.unique(pool.policies.weights[0], axis=0))
     np.testing.assert_array_equal(split.run.weights[0], pool.policies.weights[0][3:])
 
 
 def test_one_run_cannot_be_split(pool):
-    alone = selfplay.Pool(pool.some(np.arange(3)), replace(pool.config, runs=1), 0.0)
+    alone = PolicyPool(pool.some(np.arange(3)), replace(pool.config, runs=1), 0.0)
     with pytest.raises(InputError, match=r"4 policies, of 2 runs; got 3 of 1"):
         alone.split()
 
 
 def test_a_pool_is_described(pool):
-    found = selfplay.describe(pool, games=8, pairs=8)
+    found = pool_statistics.describe(pool, games=8, pairs=8)
     assert len(found["entropy"]) == len(found["against_random"]) == len(found["against_first"]) == 6
     assert all(0.0 <= entropy <= np.log(2) + 1e-5 for entropy in found["entropy"])  # of two cards at the first bid
     assert 0.0 <= found["belief_js_neighbours"] <= np.log(2)
 
 
 def test_the_random_player_has_the_entropy_of_its_hand(key):
-    result, entropy = selfplay.match(TINY.game, key, UniformPolicy(), UniformPolicy())
+    result, entropy = pool_statistics.match(TINY.game, key, UniformPolicy(), UniformPolicy())
     np.testing.assert_allclose(entropy, np.log(2), **FLOAT)  # of two cards; the last bid is no choice
     assert float(result) in (-1.0, 0.0, 1.0)
 

@@ -16,25 +16,24 @@ from nbf.environments.rollout import rollout
 from nbf.environments.triangulation import TriangulationFamily
 from nbf.errors import InputError
 from nbf.filters.branching import BranchingFilter
-from nbf.filters.neural.filter import NeuralBayesianFilter
+from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.models.tabular import TabularModel
 from nbf.spaces import Lattice
 from nbf_paper.experiments import simulation_cost, slow_simulator
-from nbf_paper.experiments.rows import Contender
+from nbf_paper.experiments.rows import FilterRow
 from nbf_paper.experiments.simulation_cost import (
-    DOMAINS,
-    Domain,
     SimulationCostJob,
-    Walk,
-    domain_of,
+    TimedFilter,
     medians,
-    recorded,
+    recorded_filters,
 )
 from nbf_paper.experiments.slow_simulator import busy, slow
+from nbf_paper.experiments.timed_domains import Domain, timed_domain
+from nbf_paper.names import TIMED_CONFIGS
 from nbf_paper.records import ALL, Record, Run, add, read_records
 from nbf_paper.report import simulation_cost as report
-from nbf_paper.report.simulation_cost import Point, break_even, rival_js
+from nbf_paper.report.simulation_cost import Point, baseline_js, break_even
 
 
 class Bar:
@@ -56,13 +55,13 @@ def steps(key):
     return [(np.asarray(symbol), environment, policy) for symbol in observations]
 
 
-def contenders(arm, model):
-    rows = [Contender(neural(4), "nbf", arm, 4, 4)]
-    return rows + ([Contender(ParticleFilter(4), "pf", "", 4, 4)] if arm == "faithful" else [])
+def filter_rows(arm, model):
+    rows = [FilterRow(neural(4), "nbf", arm, 4, 4)]
+    return rows + ([FilterRow(ParticleFilter(4), "pf", "", 4, 4)] if arm == "faithful" else [])
 
 
 SMALL = Domain(
-    "gridworld", "8-3D-random", "gridworld --config 8-3D-random", lambda arm, runs: (None, False), contenders, steps
+    "gridworld", "8-3D-random", "gridworld --config 8-3D-random", lambda arm, runs: (None, False), filter_rows, steps
 )
 
 
@@ -81,7 +80,7 @@ def calls(monkeypatch):
 @pytest.mark.parametrize("filter", [ParticleFilter(4), neural(4), neural(8)], ids=["pf", "nbf", "branches"])
 def test_every_particle_of_an_update_is_one_call(filter, calls):
     environment, policy = small_grid()
-    walk = Walk(filter, [(np.asarray(0), slow(environment, 100.0), policy)], jax.random.key(0))
+    walk = TimedFilter(filter, [(np.asarray(0), slow(environment, 100.0), policy)], jax.random.key(0))
     for update in range(1, 4):
         walk()
         assert calls == [100.0] * (update * filter.num_particles)
@@ -136,10 +135,10 @@ def test_filters_take_turns_and_compilation_does_not_count():
 @pytest.fixture
 def recordings(tmp_path, monkeypatch):
     """A folder with divergences of a small domain, under the name of a real one."""
-    monkeypatch.setattr(simulation_cost, "domain_of", lambda config: SMALL)
-    monkeypatch.setattr(simulation_cost.beyond, "rows", lambda config, model: contenders("default", model))
-    chosen = Contender(BranchingFilter(4), "branching", "branches chosen", 4, 4)
-    monkeypatch.setattr(simulation_cost.beyond, "rival_rows", lambda config: [chosen])
+    monkeypatch.setattr(simulation_cost, "timed_domain", lambda config: SMALL)
+    monkeypatch.setattr(simulation_cost.beyond, "filter_rows", lambda config, model: filter_rows("default", model))
+    chosen = FilterRow(BranchingFilter(4), "branching", "branches chosen", 4, 4)
+    monkeypatch.setattr(simulation_cost.beyond, "baseline_rows", lambda config: [chosen])
     found = [js("nbf", "faithful", 4, 0.1), js("pf", "", 4, 0.2)]
     add(tmp_path / "gridworld", found, Run("a", 0, "a test", 0.0, {}))
     return tmp_path
@@ -180,21 +179,21 @@ def test_a_filter_that_nobody_makes_is_named(recordings):
 
 def test_a_model_that_only_redraws_is_not_timed(recordings, monkeypatch):
     """Its redraws are no part of what a trained one takes."""
-    monkeypatch.setattr(Walk, "__call__", lambda walk: setattr(walk, "attempts", 5) or 1.0)
+    monkeypatch.setattr(TimedFilter, "__call__", lambda walk: setattr(walk, "attempts", 5) or 1.0)
     with pytest.raises(InputError, match=r"\('nbf', 'faithful', 4\).*up to 5 redraws.*--arm faithful"):
         run(recordings)
 
 
 def test_a_trained_model_is_timed_with_its_redraws(recordings, monkeypatch):
-    monkeypatch.setattr(Walk, "__call__", lambda walk: setattr(walk, "attempts", 5) or 1.0)
-    monkeypatch.setattr(simulation_cost, "domain_of", lambda config: replace(SMALL, model=lambda *_: (None, True)))
+    monkeypatch.setattr(TimedFilter, "__call__", lambda walk: setattr(walk, "attempts", 5) or 1.0)
+    monkeypatch.setattr(simulation_cost, "timed_domain", lambda config: replace(SMALL, model=lambda *_: (None, True)))
     assert run(recordings)
 
 
 def test_missing_divergences_are_asked_for(tmp_path):
     for config, command in (("8-3D-random", "gridworld"), ("triangulation", "triangulation"), ("k=6", "goofspiel")):
         with pytest.raises(InputError, match=rf"nbf-paper reproduce {command}.*--config"):
-            recorded(tmp_path, domain_of(config))
+            recorded_filters(tmp_path, timed_domain(config))
     with pytest.raises(InputError, match="no Gridworld configuration 'chess'"):
         SimulationCostJob("chess")
     with pytest.raises(InputError, match="updates must be at least 1; got 0"):
@@ -202,12 +201,12 @@ def test_missing_divergences_are_asked_for(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", DOMAINS)
+@pytest.mark.parametrize("name", TIMED_CONFIGS)
 def test_a_domain_has_an_episode_and_every_paper_filter(name, key, tmp_path):
-    domain = domain_of(name)
+    domain = timed_domain(name)
     model, trained = domain.model("faithful", tmp_path)
     assert not trained
-    rows = {(row.name, row.particles) for row in domain.contenders("faithful", model)}
+    rows = {(row.name, row.particles) for row in domain.filter_rows("faithful", model)}
     assert {filter for filter, _ in rows} >= {"nbf", "pf"}
     observation, environment, policy = domain.steps(key)[-1]
     environment.check_observation(observation)
@@ -218,7 +217,7 @@ def test_a_domain_has_an_episode_and_every_paper_filter(name, key, tmp_path):
 
 # --- where curves cross --------------------------------------------------------------------------
 
-RIVALS = [Point(("pf", "", n), 1.0 / n, 0.0, 100.0 + n, n) for n in (32, 64, 128)]
+BASELINES = [Point(("pf", "", n), 1.0 / n, 0.0, 100.0 + n, n) for n in (32, 64, 128)]
 """JS 1/n, so that on both logarithms nothing is lost between the points; 100 + n µs."""
 
 
@@ -228,58 +227,58 @@ def own(js, microseconds, calls):
 
 def test_break_even_is_where_both_take_the_same_time():
     """PF(100) has the same JS, 200 µs and 100 calls: 600 + 20 c = 200 + 100 c at c = 5."""
-    assert break_even(own(0.01, 600.0, 20), RIVALS) == "5 µs"
-    rival = Point(("pf", "", 100), 0.01, 0.0, 200.0, 100)
-    assert own(0.01, 600.0, 20).time(5.0) == rival.time(5.0)
+    assert break_even(own(0.01, 600.0, 20), BASELINES) == "5 µs"
+    baseline = Point(("pf", "", 100), 0.01, 0.0, 200.0, 100)
+    assert own(0.01, 600.0, 20).time(5.0) == baseline.time(5.0)
 
 
 def test_a_filter_that_wins_without_any_cost_or_never():
-    assert break_even(own(0.01, 150.0, 20), RIVALS) == "0"
-    assert break_even(own(1 / 40, 600.0, 64), RIVALS) == "never"
+    assert break_even(own(0.01, 150.0, 20), BASELINES) == "0"
+    assert break_even(own(1 / 40, 600.0, 64), BASELINES) == "never"
 
 
 def test_beyond_the_recorded_filters_there_are_bounds():
     """Better than PF(128), of 228 µs: 628 + 28 c < 228 + 128 c from c = 4 at the latest. Worse than PF(32), of 132 µs:
     452 + 16 c > 132 + 32 c up to c = 20 at least."""
-    assert break_even(own(0.001, 628.0, 28), RIVALS) == "≤ 4 µs"
-    assert break_even(own(0.9, 452.0, 16), RIVALS) == "≥ 20 µs"
-    assert break_even(own(0.9, 452.0, 32), RIVALS) == "never"
+    assert break_even(own(0.001, 628.0, 28), BASELINES) == "≤ 4 µs"
+    assert break_even(own(0.9, 452.0, 16), BASELINES) == "≥ 20 µs"
+    assert break_even(own(0.9, 452.0, 32), BASELINES) == "never"
     assert break_even(own(0.9, 452.0, 32), []) == "–"
 
 
 def test_break_even_agrees_with_a_search_over_costs():
-    """The least cost of a fine grid at which no rival that is better is as fast, where rivals of every n are listed."""
+    """The least cost of a fine grid at which no better baseline is as fast, where baselines of every n are listed."""
     counts, costs = np.arange(32, 129), np.arange(0.0, 40.0, 0.01)[:, None]
     as_good = counts > 90
     wins = np.all((100.0 + counts + counts * costs > 900.0 + 32 * costs) | ~as_good, axis=1)
-    exact, later = (900.0 - 190.0) / (90 - 32), (900.0 - 191.0) / (91 - 32)  # of the rival that is next, and better
+    exact, later = (900.0 - 190.0) / (90 - 32), (900.0 - 191.0) / (91 - 32)  # of the baseline that is next, and better
     assert later - 0.01 <= costs[np.argmax(wins), 0] <= exact
-    assert break_even(own(1 / 90, 900.0, 32), RIVALS) == f"{exact:.3g} µs"
+    assert break_even(own(1 / 90, 900.0, 32), BASELINES) == f"{exact:.3g} µs"
 
 
 # --- for the same price --------------------------------------------------------------------------
 
 
-def test_a_rival_of_the_same_price_lies_between_those_on_record():
+def test_a_baseline_of_the_same_price_lies_between_those_on_record():
     """JS is 1/n, a straight line on both logarithms: 48 calls give 1/48. Prices beyond the record give bounds."""
-    assert rival_js(RIVALS, lambda point: point.calls, 48.0) == f"{1 / 48:.3f}"
-    assert rival_js(RIVALS, lambda point: point.microseconds, 228.0) == f"{1 / 128:.3f}"
-    assert rival_js(RIVALS, lambda point: point.microseconds, 500.0) == f"≤ {1 / 128:.3f}"
-    assert rival_js(RIVALS, lambda point: point.calls, 16.0) == f"≥ {1 / 32:.3f}"
-    assert rival_js([], lambda point: point.calls, 16.0) == "–"
+    assert baseline_js(BASELINES, lambda point: point.calls, 48.0) == f"{1 / 48:.3f}"
+    assert baseline_js(BASELINES, lambda point: point.microseconds, 228.0) == f"{1 / 128:.3f}"
+    assert baseline_js(BASELINES, lambda point: point.microseconds, 500.0) == f"≤ {1 / 128:.3f}"
+    assert baseline_js(BASELINES, lambda point: point.calls, 16.0) == f"≥ {1 / 32:.3f}"
+    assert baseline_js([], lambda point: point.calls, 16.0) == "–"
 
 
-def test_the_table_of_equal_prices_has_the_rivals_of_the_domain():
+def test_the_table_of_equal_prices_has_the_baselines_of_the_domain():
     smooth = [Point(("pf-kde", "", 32), 0.3, 0.0, 300.0, 32), Point(("pf-kde", "", 64), 0.2, 0.0, 400.0, 64)]
-    found = {"triangulation": [own(0.1, 350.0, 32), *RIVALS, *smooth]}
+    found = {"triangulation": [own(0.1, 350.0, 32), *BASELINES, *smooth]}
     line = report.equal_table(found).splitlines()[-1]
     cells = ["32", "350", "0.100", "0.300", "0.241", "–", "–"]
     assert [cell.strip() for cell in line.split("|")[3:-1]] == cells
 
 
-def test_a_rival_that_is_exact_is_told_as_zero_and_reached_from_what_is_all_but_that():
+def test_a_baseline_that_is_exact_is_told_as_zero_and_reached_from_what_is_all_but_that():
     """From 0.05 at 10 calls down to nothing at 1000, for which 0.0004 stands."""
     exact = [Point(("branching", "branches chosen", n), js, 0.0, float(n), n) for n, js in ((10, 0.05), (1000, 0.0))]
-    assert rival_js(exact, lambda point: point.calls, 1000.0) == "0.000"
-    assert rival_js(exact, lambda point: point.calls, 100.0) == f"{(0.05 * 0.0004) ** 0.5:.3f}"
+    assert baseline_js(exact, lambda point: point.calls, 1000.0) == "0.000"
+    assert baseline_js(exact, lambda point: point.calls, 100.0) == f"{(0.05 * 0.0004) ** 0.5:.3f}"
     assert break_even(own(0.0, 2010.0, 10), exact) == f"{1010 / 990:.3g} µs"

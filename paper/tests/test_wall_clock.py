@@ -75,9 +75,9 @@ class Silent:
 @pytest.mark.slow
 def test_a_measurement_gives_every_row_of_both_tables(monkeypatch, tmp_path):
     """Of a grid of nine cells, with one filter of each kind that is quick to compile."""
-    chosen = wall_clock.contenders
+    chosen = wall_clock.filter_rows
     small = lambda config, seed: [row for row in chosen(config, seed) if row.label in ("recurrent", "pf(32)")]  # noqa: E731
-    monkeypatch.setattr(wall_clock, "contenders", small)
+    monkeypatch.setattr(wall_clock, "filter_rows", small)
     job = WallClockJob(GridworldConfig.parse("3-2D-fixed"), measurements=3)
     assert job.run(tmp_path, tmp_path, command="test", bar=Silent())
     assert not job.run(tmp_path, tmp_path, command="test", bar=Silent())

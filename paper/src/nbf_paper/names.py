@@ -20,6 +20,9 @@ CARDS = (4, 5, 6, 7)
 """Numbers of cards of the paper's Goofspiel games."""
 TRIANGULATION = "triangulation"
 
+TIMED_CONFIGS = ("8-2D-random", "8-3D-random", TRIANGULATION, "k=6")
+"""The configurations in which `nbf-paper reproduce simulation-cost` times updates by default."""
+
 
 def game_name(cards: int) -> str:
     """The configuration of Goofspiel with so many cards."""

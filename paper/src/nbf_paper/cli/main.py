@@ -17,7 +17,7 @@ from nbf_paper.cli.report import Report
 from nbf_paper.cli.reproduce import Reproduce
 from nbf_paper.cli.selfplay import Selfplay
 from nbf_paper.records import ALL, Record
-from nbf_paper.report.tables import label, row_of, row_order
+from nbf_paper.report.tables import label, row_order
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +37,12 @@ class Train(Command):
 
     def answer(self) -> dict[str, Any]:
         from nbf_paper.experiments.choices import Amount
-        from nbf_paper.experiments.gridworld import EvaluationConfig, trained_jobs
+        from nbf_paper.experiments.gridworld import GridworldEvaluation, trained_jobs
         from nbf_paper.experiments.model_files import described
 
         asked = Amount(seeds=(self.seed,), steps=self.steps)
         seeds, steps = asked.checked_seeds(), asked.checked_steps()
-        (job,) = trained_jobs([self.config], [self.arm], seeds, steps, EvaluationConfig())
+        (job,) = trained_jobs([self.config], [self.arm], seeds, steps, GridworldEvaluation())
         job.check(self.runs)
         check_writable(self.runs)
         path = job.training_run(self.runs).train()
@@ -73,13 +73,13 @@ class Evaluate(Command):
         from nbf.plot.terminal import Meter
         from nbf.prng import seed
         from nbf_paper.experiments.choices.experiment import at_least
-        from nbf_paper.experiments.gridworld import EvaluationConfig, evaluate
+        from nbf_paper.experiments.gridworld import GridworldEvaluation, evaluate
         from nbf_paper.experiments.model_files import described, fitting_config
 
         model, about = described(self.checkpoint)
         config = fitting_config(self.checkpoint, about, self.config)
         drawn = seed(self.seed if self.seed is not None else about["seed"] or 0)
-        settings = EvaluationConfig(episodes=at_least(2, episodes=self.episodes))
+        settings = GridworldEvaluation(episodes=at_least(2, episodes=self.episodes))
         with Meter(settings.episodes) as meter:
             # As the faithful arm, since that one brings the filters without a model; then under its own name.
             records = evaluate(config, "faithful", drawn, model, settings, _Last(meter))
@@ -119,7 +119,7 @@ class _Last:
 
 def _means(records: Sequence[Record]) -> list[dict[str, Any]]:
     """The means over all steps, one entry per filter."""
-    found = {(row_of(record), record.metric): record for record in records if record.step == ALL}
+    found = {(record.row, record.metric): record for record in records if record.step == ALL}
     rows = []
     for row in sorted({row for row, _ in found}, key=row_order):
         js, ess = found[row, "js"], found.get((row, "ess"))

@@ -32,8 +32,9 @@ class Selfplay(Command):
 
     def answer(self) -> dict[str, Any]:
         from nbf.prng import seed
-        from nbf_paper.experiments.goofspiel import pool_path
-        from nbf_paper.experiments.selfplay import SelfPlayConfig, describe, make_pool
+        from nbf_paper.experiments.policy_pool import make_pool, pool_path
+        from nbf_paper.experiments.pool_statistics import describe
+        from nbf_paper.experiments.selfplay import SelfPlayConfig
 
         config = SelfPlayConfig(cards=self.cards, checkpoints=self.checkpoints, seed=seed(self.seed))
         path = self.out or pool_path(Path("runs"), config)

@@ -30,12 +30,12 @@ from nbf.filters.gaussian import (
     ExtendedKalmanFilter,
     KalmanFilter,
     UnscentedKalmanFilter,
-    import_cuthbertlib,
 )
+from nbf.filters.linearization import import_cuthbertlib
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.run import run
 from nbf_paper.experiments.job import Counter, Job
-from nbf_paper.experiments.rows import Contender, records_by_step
+from nbf_paper.experiments.rows import FilterRow, records_by_step
 from nbf_paper.records import ALL, Record
 
 TOGETHER = 65_536
@@ -79,7 +79,7 @@ class SystemConfig:
 
 
 @dataclass(frozen=True)
-class EvaluationConfig:
+class ClassicalEvaluation:
     """How the filters are scored."""
 
     episodes: int = 500
@@ -100,17 +100,17 @@ class EvaluationConfig:
         return {"episodes": self.episodes, "particles": self.particles}
 
 
-def contenders(settings: EvaluationConfig) -> list[Contender]:
+def filter_rows(settings: ClassicalEvaluation) -> list[FilterRow]:
     """Every filter of the table."""
     rows = [
-        Contender(KalmanFilter(), "kalman", "", 0, 0), Contender(ExtendedKalmanFilter(), "ekf", "", 0, 0),
-        Contender(UnscentedKalmanFilter(), "ukf", "", 0, 0), Contender(CubatureKalmanFilter(), "ckf", "", 0, 0),
+        FilterRow(KalmanFilter(), "kalman", "", 0, 0), FilterRow(ExtendedKalmanFilter(), "ekf", "", 0, 0),
+        FilterRow(UnscentedKalmanFilter(), "ukf", "", 0, 0), FilterRow(CubatureKalmanFilter(), "ckf", "", 0, 0),
     ]  # fmt: skip
-    rows += [Contender(EnsembleKalmanFilter(n), "enkf", "", n, n) for n in settings.particles]
-    return rows + [Contender(ParticleFilter(n), "pf", "", n, n) for n in settings.particles]
+    rows += [FilterRow(EnsembleKalmanFilter(n), "enkf", "", n, n) for n in settings.particles]
+    return rows + [FilterRow(ParticleFilter(n), "pf", "", n, n) for n in settings.particles]
 
 
-class Track(eqx.Module):
+class KalmanTrack(eqx.Module):
     """One episode to be filtered, and what the exact filter makes of it."""
 
     observations: Float[Array, "steps k"]
@@ -133,26 +133,26 @@ def moments(
     return means, covariances, jnp.sum(info.log_evidence)
 
 
-def track(environment: LinearGaussian, horizon: int, key: Key[Array, ""]) -> Track:
+def track(environment: LinearGaussian, horizon: int, key: Key[Array, ""]) -> KalmanTrack:
     """A random episode."""
     _, observations = rollout(key, environment, None, horizon)
-    return Track(observations, *moments(KalmanFilter(), key, observations, environment))
+    return KalmanTrack(observations, *moments(KalmanFilter(), key, observations, environment))
 
 
 @eqx.filter_jit
-def tracks(environment: LinearGaussian, horizon: int, keys: Key[Array, " episodes"]) -> Track:
+def tracks(environment: LinearGaussian, horizon: int, keys: Key[Array, " episodes"]) -> KalmanTrack:
     """Random episodes."""
     return jax.vmap(functools.partial(track, environment, horizon))(keys)
 
 
 @eqx.filter_jit
 def scores(
-    filter: Filter, environment: LinearGaussian, keys: Key[Array, " episodes"], tracks: Track
+    filter: Filter, environment: LinearGaussian, keys: Key[Array, " episodes"], tracks: KalmanTrack
 ) -> dict[str, Float[Array, "episodes *steps"]]:
     """After every step the error of the mean and that of the covariance, in units in which the exact covariance is the
     identity: |m|/√d and |P - I|/√d (Frobenius). And once the error of the log evidence."""
 
-    def one(key: Key[Array, ""], track: Track) -> dict[str, Array]:
+    def one(key: Key[Array, ""], track: KalmanTrack) -> dict[str, Array]:
         means, covariances, log_evidence = moments(filter, key, track.observations, environment)
         root = jnp.linalg.cholesky(track.covariances)
         d = means.shape[-1]
@@ -174,7 +174,7 @@ def evaluate(job: ClassicalJob, bar: Counter) -> list[Record]:
     keys = jax.random.split(prng.stream(job.seed, "classical"), settings.episodes)
     episodes = tracks(environment, job.config.horizon, keys)
     records: list[Record] = []
-    for row in contenders(settings):
+    for row in filter_rows(settings):
         bar.describe(f"{job.title}: {row.label}")
         batch = max(1, min(settings.episodes, TOGETHER // max(1, row.particles)))
         score = functools.partial(scores, row.filter, environment)
@@ -197,7 +197,7 @@ class ClassicalJob(Job):
 
     seed: int = 0
     config: SystemConfig = field(default_factory=SystemConfig)
-    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    evaluation: ClassicalEvaluation = field(default_factory=ClassicalEvaluation)
 
     @property
     def evaluated(self) -> int:

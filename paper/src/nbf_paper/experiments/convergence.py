@@ -33,7 +33,7 @@ from nbf.filters.run import run
 from nbf.models.tabular import TabularModel
 from nbf.spaces import Lattice
 from nbf_paper.config import GridworldConfig
-from nbf_paper.experiments.gridworld import Track, family_of, track
+from nbf_paper.experiments.gridworld import GridTrack, family_of, track
 from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.records import ALL, Record
 
@@ -44,7 +44,7 @@ TOGETHER = 65_536
 
 
 @dataclass(frozen=True)
-class Arm:
+class FilterFamily:
     """A family of filters, under the name that records give it."""
 
     filter: str
@@ -55,11 +55,13 @@ def _perfect(config: GridworldConfig) -> TabularModel:
     return TabularModel(Lattice(config.shape))
 
 
-ARMS: Mapping[str, Arm] = {
-    "tabular": Arm("nbf", lambda config: functools.partial(NeuralBayesianFilter.faithful, _perfect(config))),
-    "tabular-default": Arm("nbf", lambda config: functools.partial(NeuralBayesianFilter, _perfect(config))),
-    "faithful": Arm("nbf", lambda config: functools.partial(NeuralBayesianFilter.faithful, shipped_model(config.name))),
-    "pf": Arm("pf", lambda config: ParticleFilter),
+ARMS: Mapping[str, FilterFamily] = {
+    "tabular": FilterFamily("nbf", lambda config: functools.partial(NeuralBayesianFilter.faithful, _perfect(config))),
+    "tabular-default": FilterFamily("nbf", lambda config: functools.partial(NeuralBayesianFilter, _perfect(config))),
+    "faithful": FilterFamily(
+        "nbf", lambda config: functools.partial(NeuralBayesianFilter.faithful, shipped_model(config.name))
+    ),
+    "pf": FilterFamily("pf", lambda config: ParticleFilter),
 }
 """`tabular` is the theorem's: Algorithm 1 with a perfect model. `tabular-default` is the library's own variant of the
 algorithm with that model, `faithful` Algorithm 1 with the shipped one, `pf` a particle filter. A further variant of the
@@ -67,7 +69,7 @@ neural filter is checked by adding its line."""
 
 
 @dataclass(frozen=True)
-class EvaluationConfig:
+class ConvergenceEvaluation:
     """How the rate is measured."""
 
     episodes: int = 200
@@ -109,18 +111,18 @@ class Estimating(Protocol):
 
 
 @eqx.filter_jit
-def episodes(family: Family, horizon: int, keys: Key[Array, " episodes"]) -> Track:
+def episodes(family: Family, horizon: int, keys: Key[Array, " episodes"]) -> GridTrack:
     """Random episodes with their exact posteriors."""
     return jax.vmap(functools.partial(track, family, horizon))(keys)
 
 
 @eqx.filter_jit
 def sup_errors(
-    filter: Filter, keys: Key[Array, " episodes"], tracks: Track
+    filter: Filter, keys: Key[Array, " episodes"], tracks: GridTrack
 ) -> tuple[Float[Array, " episodes"], Float[Array, " episodes"]]:
     """The largest error over the steps of each episode: of the worst coordinate, and in total variation."""
 
-    def one(key: Key[Array, ""], track: Track) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    def one(key: Key[Array, ""], track: GridTrack) -> tuple[Float[Array, ""], Float[Array, ""]]:
         environment, space = track.environment, track.environment.space
 
         def functions(state: State) -> tuple[Float[Array, " d"], Float[Array, " cells"]]:
@@ -202,7 +204,7 @@ class ConvergenceJob(Job):
     arm: str = "tabular"
     seed: int = 0
     config: GridworldConfig = field(default_factory=lambda: GridworldConfig.parse("8-2D-random"))
-    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    evaluation: ConvergenceEvaluation = field(default_factory=ConvergenceEvaluation)
     make: MakeFilter | None = None
     """Makes the filters of an arm of your own; else they are those of `ARMS`."""
 
@@ -211,10 +213,10 @@ class ConvergenceJob(Job):
             raise InputError(f"There is no arm {self.arm!r} for convergence; choose from {', '.join(ARMS)}.")
 
     @property
-    def family(self) -> Arm:
+    def family(self) -> FilterFamily:
         """What is measured."""
         make = self.make
-        return ARMS[self.arm] if make is None else Arm("nbf", lambda config: make)
+        return ARMS[self.arm] if make is None else FilterFamily("nbf", lambda config: make)
 
     @property
     def evaluated(self) -> int:

@@ -61,7 +61,7 @@ GRID = 120
 
 
 @dataclass(frozen=True)
-class EvaluationConfig:
+class DonutsEvaluation:
     """How a model of donuts is scored."""
 
     beliefs: int = 500
@@ -86,7 +86,7 @@ class DonutsJob(Job):
     donuts: DonutsConfig = field(default_factory=DonutsConfig)
     steps: int | None = None
     """Gradient steps, where not all are wanted."""
-    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    evaluation: DonutsEvaluation = field(default_factory=DonutsEvaluation)
 
     def __post_init__(self) -> None:
         if self.decoder not in DECODERS:
@@ -146,7 +146,7 @@ class DonutsJob(Job):
 
 @eqx.filter_jit
 def _scores(
-    model: BeliefModel, source: Donuts, settings: EvaluationConfig, keys: Key[Array, " beliefs"]
+    model: BeliefModel, source: Donuts, settings: DonutsEvaluation, keys: Key[Array, " beliefs"]
 ) -> tuple[Float[Array, " beliefs"], ...]:
     """Of each donut: the model's held-out NLL, how much that is above the donut's own, and its entropy."""
 

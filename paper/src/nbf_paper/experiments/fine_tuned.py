@@ -14,9 +14,9 @@ from nbf.files.shipped import shipped_model
 from nbf.filters.fine_tuned import FineTunedFilter
 from nbf.filters.neural import NeuralBayesianFilter
 from nbf_paper.config import GridworldConfig
-from nbf_paper.experiments.gridworld import arm_of, compared, training_run
+from nbf_paper.experiments.gridworld import arm_of, compare, training_run
 from nbf_paper.experiments.job import Counter, Job
-from nbf_paper.experiments.rows import Contender
+from nbf_paper.experiments.rows import FilterRow
 from nbf_paper.experiments.settings import model_settings, training_settings
 from nbf_paper.experiments.training_runs import TrainingRun
 from nbf_paper.records import Record
@@ -26,7 +26,7 @@ CONFIG = GridworldConfig.parse("8-2D-random")
 
 
 @dataclass(frozen=True)
-class EvaluationConfig:
+class FineTunedEvaluation:
     """How the filters are scored."""
 
     episodes: int = 50
@@ -56,7 +56,7 @@ class EvaluationConfig:
         }
 
 
-def contenders(model: BeliefModel, horizon: int, settings: EvaluationConfig) -> list[Contender]:
+def filter_rows(model: BeliefModel, horizon: int, settings: FineTunedEvaluation) -> list[FilterRow]:
     """A filter for each m, and the neural filters. Calls are the mean over the steps of an episode."""
     rows = []
     for steps in settings.gradient_steps:
@@ -64,10 +64,10 @@ def contenders(model: BeliefModel, horizon: int, settings: EvaluationConfig) -> 
             model, steps, batch=settings.batch, learning_rate=settings.learning_rate, longest=horizon
         )
         calls = sum(filter.calls(time) for time in range(1, horizon + 1)) / horizon
-        rows.append(Contender(filter, "fine-tuned", f"m={steps}", 0, round(calls)))
+        rows.append(FilterRow(filter, "fine-tuned", f"m={steps}", 0, round(calls)))
     neural = shipped_model(CONFIG.name)
     return rows + [
-        Contender(NeuralBayesianFilter.faithful(neural, n), "nbf", "faithful", n, n) for n in settings.neural_filters
+        FilterRow(NeuralBayesianFilter.faithful(neural, n), "nbf", "faithful", n, n) for n in settings.neural_filters
     ]
 
 
@@ -78,7 +78,7 @@ class FineTunedJob(Job):
     seed: int
     steps: int
     """Of the model's training."""
-    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    evaluation: FineTunedEvaluation = field(default_factory=FineTunedEvaluation)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -107,6 +107,6 @@ class FineTunedJob(Job):
         return training_run(CONFIG, "recurrent", self.seed, runs, steps=self.steps)
 
     def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
-        rows = contenders(self.training_run(runs).load(), CONFIG.horizon, self.evaluation)
-        found = compared(rows, CONFIG, self.seed, self.evaluation.episodes, bar, title=self.title)
+        rows = filter_rows(self.training_run(runs).load(), CONFIG.horizon, self.evaluation)
+        found = compare(rows, CONFIG, self.seed, self.evaluation.episodes, bar, title=self.title)
         return [replace(record, experiment="fine-tuned") for record in found]

@@ -2,7 +2,7 @@
 
 A model's belief is compared on the states that the true posterior gives weight to; all that it gives to other states,
 possible or not, is one further bin. That is the divergence over all sequences: where the truth has no mass, only the
-total counts. Beside the paper's filters stands the histogram of exact samples, which no set of as many particles beats.
+total counts.
 """
 
 from __future__ import annotations
@@ -15,19 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
 
 from nbf import prng
-from nbf.contracts import BeliefModel, BeliefSource, Filter
+from nbf.contracts import BeliefSource
 from nbf.environments.goofspiel import MOST_LISTED
-from nbf.environments.rollout import at_step
 from nbf.errors import InputError
-from nbf.evaluation.batches import in_batches, mean_and_error, update_microseconds
+from nbf.evaluation.batches import in_batches
 from nbf.filters.approximate import ApproxBeliefs
 from nbf.filters.neural import NeuralBayesianFilter
-from nbf.filters.particle import ParticleFilter
 from nbf.filters.prefixes import PrefixFilter
 from nbf.filters.recurrent import RecurrentFilter
 from nbf.models.autoregressive import AutoregressiveConfig
@@ -40,17 +36,26 @@ from nbf.training.config import FitConfig
 from nbf.training.progress import Progress
 from nbf_paper.config import GoofspielConfig
 from nbf_paper.experiments import recurrent
-from nbf_paper.experiments.goofspiel_games import Track, embeddings, exact_samples, model_divergences, scores, tracks
+from nbf_paper.experiments.goofspiel_evaluation import (
+    TOLD,
+    Extra,
+    GoofspielEvaluation,
+    by_entropy,
+    filter_rows,
+    microseconds,
+)
+from nbf_paper.experiments.goofspiel_games import embeddings, exact_samples, model_divergences, scores, tracks
 from nbf_paper.experiments.job import Counter, Job
-from nbf_paper.experiments.rows import Contender, records_by_step, with_training_seconds
-from nbf_paper.experiments.selfplay import SPLITS, Pool, SelfPlayConfig, make_pool, read_pool
+from nbf_paper.experiments.policy_pool import SPLITS, PolicyPool, make_pool, pool_path, read_pool
+from nbf_paper.experiments.rows import FilterRow, records_by_step, with_training_seconds
+from nbf_paper.experiments.selfplay import SelfPlayConfig
 from nbf_paper.experiments.settings import model_settings, training_settings
 from nbf_paper.experiments.training_runs import TrainingRun
 from nbf_paper.records import ALL, Record
 
 
 @dataclass(frozen=True)
-class Arm:
+class GoofspielArm:
     """A decoder, and whether it and the encoder are told the public history."""
 
     decoder: DequantizedFlowConfig | AutoregressiveConfig
@@ -62,10 +67,10 @@ FLOW = DequantizedFlowConfig(
 )
 """The paper's, with the sizes of its table."""
 ARMS = {
-    "faithful": Arm(FLOW),
-    "autoregressive": Arm(AutoregressiveConfig(width=256)),
-    "autoregressive-context": Arm(AutoregressiveConfig(width=256), context=True),
-    "recurrent": Arm(replace(FLOW, width=64)),
+    "faithful": GoofspielArm(FLOW),
+    "autoregressive": GoofspielArm(AutoregressiveConfig(width=256)),
+    "autoregressive-context": GoofspielArm(AutoregressiveConfig(width=256), context=True),
+    "recurrent": GoofspielArm(replace(FLOW, width=64)),
 }
 """`faithful` is the paper's, and `recurrent` its baseline; the others write legal sequences only."""
 EMBEDDING, ENCODER = 48, MeanConfig(width=128, depth=3)
@@ -73,90 +78,10 @@ TRAINING = FitConfig(steps=150_000, batch=64, samples=64, optimizer="nadam", lea
 POOL_GAMES, POOL_SAMPLES = 8192, 128
 """Games whose beliefs are drawn again and again, and the samples that are kept of each: to make a new belief for
 every draw costs half as much as to learn from it."""
-TIMED_UPDATES = 300
-
-
-@dataclass(frozen=True)
-class EvaluationConfig:
-    """How the filters are scored."""
-
-    episodes: int = 500
-    """Games per training seed; every filter sees the same ones."""
-    particle_filters: tuple[int, ...] = (64, 128, 256, 512)
-    neural_filters: tuple[int, ...] = (64,)
-    approx_samples: int = 64
-    exact_samples: int = 64
-    """Of the histogram of exact samples."""
-    importance_samples: int = 64
-    """Draws by which the probability of a state under a flow is estimated."""
-
-    def __post_init__(self) -> None:
-        for name, least in (("episodes", 2), ("exact_samples", 1), ("importance_samples", 1)):
-            if getattr(self, name) < least:
-                raise InputError(f"{name} must be at least {least}; got {getattr(self, name)}.")
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The settings under their stable names in run keys."""
-        return {
-            "episodes": self.episodes,
-            "particle_filters": self.particle_filters,
-            "neural_filters": self.neural_filters,
-            "approx_samples": self.approx_samples,
-            "exact_samples": self.exact_samples,
-            "importance_samples": self.importance_samples,
-        }
-
-
-def contenders(arm: str, model: BeliefModel, cards: int, settings: EvaluationConfig) -> list[Contender]:
-    """Every filter of the figure: those without a model belong to the faithful arm's run."""
-    if arm == "recurrent":
-        return [Contender(RecurrentFilter(model), "recurrent", "", 0, 0)]
-    exact, hands = PrefixFilter(), math.comb(cards, cards // 2)
-    rows = [Contender(ApproxBeliefs(model, settings.approx_samples, truth=exact), "approx", arm, 0, hands)]
-    rows += [Contender(NeuralBayesianFilter.faithful(model, n), "nbf", arm, n, n) for n in settings.neural_filters]
-    if arm == "faithful":
-        rows += [Contender(ParticleFilter(n), "pf", "", n, n) for n in settings.particle_filters]
-        rows += [Contender(exact, "exact", "", 0, hands)]
-    return rows
-
-
-# --- the evaluation ------------------------------------------------------------------------------
-
-
-def microseconds(filter: Filter, key: Key[Array, ""], games: Track) -> float:
-    """Of one update in the first game, over and over."""
-    game = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), games)
-    told = jax.device_put((game.environments, game.policies))
-    rounds = [at_step(told, time, changing=True) for time in range(len(game.observations))]
-    steps = np.arange(TIMED_UPDATES + 1) % len(rounds)
-    keys = jax.random.split(key, len(steps))
-    inputs = [(key, int(game.observations[step]), *rounds[step]) for key, step in zip(keys, steps, strict=True)]
-    return update_microseconds(filter.step, filter.init(key, rounds[0][0]), inputs)
-
-
-TOLD = {"nbf": ("legality", "zero_weight", "ess"), "pf": ("zero_weight", "ess"), "approx": ("legality",),
-        "recurrent": ("legality",)}  # fmt: skip
-"""What is recorded of a filter besides JS: of a model's draws the share that is legal (the length, the cards and the
-outcomes of that round), and of rounds the share in which every weight was zero at first."""
-
-
-Extra = dict[str, tuple[float, float | None]]
-
-
-def by_entropy(
-    metric: str, values: Float[np.ndarray, "episodes rounds"], entropy: Float[np.ndarray, " episodes"]
-) -> Extra:
-    """The mean, with its standard error, in the half of the games in which the opponent bids most nearly without
-    chance, and in the other half."""
-    order = np.argsort(entropy)
-    halves = {"sharp": order[: len(order) // 2], "diffuse": order[len(order) // 2 :]}
-    found = {name: mean_and_error(values[half].mean(axis=1)) for name, half in halves.items()}
-    return {f"{metric}_{name}": (float(mean), float(error)) for name, (mean, error) in found.items()}
 
 
 def records_of(
-    job: GoofspielJob, split: str, row: Contender, found: dict[str, np.ndarray], extra: Extra
+    job: GoofspielJob, split: str, row: FilterRow, found: dict[str, np.ndarray], extra: Extra
 ) -> list[Record]:
     """What is recorded of a filter."""
     base = Record(
@@ -168,7 +93,9 @@ def records_of(
     return records + [replace(base, metric=name, value=value, se=se) for name, (value, se) in extra.items()]
 
 
-def evaluate(job: GoofspielJob, model: BeliefEmbeddingModel, split: str, pool: Pool, bar: Counter) -> list[Record]:
+def evaluate(
+    job: GoofspielJob, model: BeliefEmbeddingModel, split: str, pool: PolicyPool, bar: Counter
+) -> list[Record]:
     """Records of every filter of an arm in fresh games of some test policies; all filters see the same ones."""
     settings, batch, name = job.evaluation, min(50, job.evaluation.episodes), job.tested(split)
     keys = jax.random.split(prng.stream(job.seed, "goofspiel", name, "evaluation"), settings.episodes)
@@ -177,7 +104,7 @@ def evaluate(job: GoofspielJob, model: BeliefEmbeddingModel, split: str, pool: P
     family = job.config.family(getattr(pool.split(), split))
     games = in_batches(functools.partial(tracks, family), (keys,), batch=batch, advance=bar.advance)
     records: list[Record] = []
-    for row in contenders(job.arm, model, job.cards, settings):
+    for row in filter_rows(job.arm, model, job.cards, settings):
         bar.describe(f"{title}: {row.label}")
         key = prng.stream(job.seed, "goofspiel", name, row.label, "importance")
         if isinstance(row.filter, ApproxBeliefs | NeuralBayesianFilter | RecurrentFilter):
@@ -194,7 +121,7 @@ def evaluate(job: GoofspielJob, model: BeliefEmbeddingModel, split: str, pool: P
         draw = functools.partial(exact_samples, settings.exact_samples)
         found = in_batches(draw, (keys, games.truth), batch=batch)
         hands = math.comb(job.cards, job.cards // 2)
-        emp = Contender(PrefixFilter(), "emp", "", settings.exact_samples, hands)
+        emp = FilterRow(PrefixFilter(), "emp", "", settings.exact_samples, hands)
         spread = by_entropy("entropy", games.entropy[:, None], games.entropy)
         records += records_of(job, split, emp, found, {**by_entropy("js", found["js"], games.entropy), **spread})
     return records
@@ -208,7 +135,7 @@ class GoofspielJob(Job):
     arm: str = "faithful"
     seed: int = 0
     training: FitConfig = TRAINING
-    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    evaluation: GoofspielEvaluation = field(default_factory=GoofspielEvaluation)
     selfplay: SelfPlayConfig | None = None
     """How the policies are made; None is the paper's way."""
     pool_games: int = POOL_GAMES
@@ -256,14 +183,14 @@ class GoofspielJob(Job):
         space = TokensConfig(game.cards, game.cards + 1)
         return ModelConfig(space, arm.decoder, ENCODER, EMBEDDING, context=history if arm.context else 0)
 
-    def pool(self, runs: Path) -> Pool:
+    def pool(self, runs: Path) -> PolicyPool:
         """The policies, made if they are not there yet."""
         return make_pool(self.policies, pool_path(runs, self.policies))
 
     def source(self, runs: Path) -> BeliefSource:
         """The beliefs to train on: all of many games between policies that are not tested on; for the recurrent arm,
         new games all the time."""
-        posteriors = PrefixPosteriors(self.config.family(self.pool(runs).split().taught), self.config.horizon)
+        posteriors = PrefixPosteriors(self.config.family(self.pool(runs).split().training), self.config.horizon)
         if self.arm == "recurrent":
             return recurrent.GameHistories(posteriors)
         with Progress(f"{self.title}: beliefs", self.pool_games, 0, unit="game") as bar:
@@ -311,10 +238,3 @@ class GoofspielJob(Job):
 def training_of(arm: str) -> FitConfig:
     """How the model of an arm is trained."""
     return recurrent.GOOFSPIEL_TRAINING if arm == "recurrent" else TRAINING
-
-
-def pool_path(runs: Path, config: SelfPlayConfig) -> Path:
-    """Where the policies of a config lie."""
-    usual = SelfPlayConfig(cards=config.cards)
-    size = "" if config == usual else f"-{config.runs}x{config.checkpoints}"
-    return runs / "goofspiel" / f"pool-{config.cards}{size}.safetensors"

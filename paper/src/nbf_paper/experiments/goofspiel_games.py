@@ -18,7 +18,8 @@ from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
 from nbf.contracts import Filter, FilterState, StateSpace
-from nbf.environments.goofspiel import Goofspiel, GoofspielFamily
+from nbf.environments.goofspiel import Goofspiel
+from nbf.environments.goofspiel_family import GoofspielFamily
 from nbf.environments.goofspiel_game import CardPolicy
 from nbf.environments.rollout import at_step
 from nbf.evaluation.batches import in_batches
@@ -38,7 +39,7 @@ CHUNK = 8
 """States whose probabilities are computed together: a belief with few of them does not wait for one with many."""
 
 
-class Track(eqx.Module):
+class GameTrack(eqx.Module):
     """One game to be filtered, and its exact posteriors."""
 
     environments: Goofspiel
@@ -59,14 +60,14 @@ def bid_entropy(environment: Goofspiel, policy: CardPolicy) -> Float[Array, ""]:
 
 # Families and models are arguments of what is compiled, never constants of it: see `GoofspielFamily`.
 @eqx.filter_jit
-def tracks(family: GoofspielFamily, keys: Key[Array, " episodes"]) -> Track:
+def tracks(family: GoofspielFamily, keys: Key[Array, " episodes"]) -> GameTrack:
     """Random games of a family."""
 
-    def one(key: Key[Array, ""]) -> Track:
+    def one(key: Key[Array, ""]) -> GameTrack:
         environments, policies, observations, _ = family.episode(key)
         truth, _ = run(PrefixFilter(), key, observations, environments, policies, changing=True)
         entropy = jnp.mean(jax.vmap(bid_entropy)(environments, policies)[:-1])
-        return Track(environments, policies, observations, truth, entropy)
+        return GameTrack(environments, policies, observations, truth, entropy)
 
     return jax.vmap(one)(keys)
 
@@ -75,10 +76,10 @@ Scores = dict[str, Float[Array, "episodes rounds"]]
 
 
 @eqx.filter_jit
-def scores(filter: Filter, keys: Key[Array, " episodes"], games: Track) -> Scores:
+def scores(filter: Filter, keys: Key[Array, " episodes"], games: GameTrack) -> Scores:
     """JS to the truth after every round, for filters whose beliefs list their states; and what the step told."""
 
-    def one(key: Key[Array, ""], game: Track) -> dict[str, Array]:
+    def one(key: Key[Array, ""], game: GameTrack) -> dict[str, Array]:
         first = at_step(game.environments, 0, changing=True)
         look = lambda state: state_probabilities(filter.belief(state, first), first)  # noqa: E731
         told = game.observations, game.environments, game.policies
@@ -104,11 +105,11 @@ def embeddings(
     filter: ApproxBeliefs | NeuralBayesianFilter | RecurrentFilter,
     draws: int,
     keys: Key[Array, " episodes"],
-    games: Track,
+    games: GameTrack,
 ) -> tuple[Float[Array, "episodes rounds m"], Scores]:
     """The embedding after every round, how many of its draws are legal there, and what the step told."""
 
-    def one(key: Key[Array, ""], game: Track) -> tuple[Array, dict[str, Array]]:
+    def one(key: Key[Array, ""], game: GameTrack) -> tuple[Array, dict[str, Array]]:
         told = game.observations, game.environments, game.policies
         found, info = run(filter, key, *told, look=lambda state: state.embedding, changing=True)
         draw_keys = jax.random.split(jax.random.fold_in(key, 1), len(found))
@@ -165,7 +166,7 @@ def _divergences(p: Float[Array, "n states"], q: Float[Array, "n states"]) -> Fl
 
 def model_divergences(
     model: BeliefEmbeddingModel, samples: int, key: Key[Array, ""], found: Float[np.ndarray, "episodes rounds m"],
-    games: Track,
+    games: GameTrack,
 ) -> Float[np.ndarray, "episodes rounds"]:  # fmt: skip
     """JS between the truth and what a model makes of its embeddings."""
     shape = found.shape[:2]
@@ -192,10 +193,10 @@ def _chunked_divergences(
 
 
 @eqx.filter_jit
-def states_of(filter: Filter, keys: Key[Array, " episodes"], games: Track) -> FilterState:
+def states_of(filter: Filter, keys: Key[Array, " episodes"], games: GameTrack) -> FilterState:
     """What a filter carries after every round."""
 
-    def one(key: Key[Array, ""], game: Track) -> FilterState:
+    def one(key: Key[Array, ""], game: GameTrack) -> FilterState:
         return run(filter, key, game.observations, game.environments, game.policies, changing=True)[0]
 
     return jax.vmap(one)(keys, games)
@@ -210,7 +211,7 @@ def _log_probs(filter: Filter, states: FilterState, environments: Goofspiel, lis
 
 
 def belief_divergences(
-    filter: Filter, keys: Key[Array, " episodes"], games: Track, *, batch: int = 50
+    filter: Filter, keys: Key[Array, " episodes"], games: GameTrack, *, batch: int = 50
 ) -> Float[np.ndarray, "episodes rounds"]:
     """JS between the truth and the beliefs of any filter whose belief tells the probability of a state."""
     found = in_batches(functools.partial(states_of, filter), (keys, games), batch=batch)

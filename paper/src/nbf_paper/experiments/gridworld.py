@@ -33,7 +33,7 @@ from nbf.training.config import FitConfig
 from nbf_paper.config import GridworldConfig
 from nbf_paper.experiments import recurrent
 from nbf_paper.experiments.job import Counter, Job
-from nbf_paper.experiments.rows import Contender, records_by_step
+from nbf_paper.experiments.rows import FilterRow, records_by_step
 from nbf_paper.experiments.settings import model_settings, training_settings
 from nbf_paper.experiments.training_runs import TrainingRun
 from nbf_paper.records import ALL, Record
@@ -78,7 +78,7 @@ def training_run(config: GridworldConfig, arm: str, seed: int, root: Path, *, st
 
 
 @dataclass(frozen=True)
-class EvaluationConfig:
+class GridworldEvaluation:
     """How a configuration is scored."""
 
     episodes: int = 500
@@ -105,22 +105,24 @@ class EvaluationConfig:
         }
 
 
-def contenders(config: GridworldConfig, arm: str, model: BeliefModel, settings: EvaluationConfig) -> list[Contender]:
+def filter_rows(
+    config: GridworldConfig, arm: str, model: BeliefModel, settings: GridworldEvaluation
+) -> list[FilterRow]:
     """Every filter of the figure: those without a model belong to the faithful arm's run."""
     exact_calls = 2 * config.dimension * config.size**config.dimension
     if recurrent.is_recurrent(model):
         _, _, variant = arm.partition("recurrent-")
-        rows = [Contender(RecurrentFilter(model), "recurrent", variant, 0, 0)]
+        rows = [FilterRow(RecurrentFilter(model), "recurrent", variant, 0, 0)]
     else:
-        rows = [Contender(ApproxBeliefs(model, settings.approx_samples), "approx", arm, 0, exact_calls)]
-        rows += [Contender(NeuralBayesianFilter.faithful(model, n), "nbf", arm, n, n) for n in settings.neural_filters]
+        rows = [FilterRow(ApproxBeliefs(model, settings.approx_samples), "approx", arm, 0, exact_calls)]
+        rows += [FilterRow(NeuralBayesianFilter.faithful(model, n), "nbf", arm, n, n) for n in settings.neural_filters]
     if arm == "faithful":
-        rows += [Contender(ParticleFilter(n), "pf", "", n, n) for n in settings.particle_filters]
-        rows += [Contender(ExactFilter(), "exact", "", 0, exact_calls)]
+        rows += [FilterRow(ParticleFilter(n), "pf", "", n, n) for n in settings.particle_filters]
+        rows += [FilterRow(ExactFilter(), "exact", "", 0, exact_calls)]
     return rows
 
 
-class Track(eqx.Module):
+class GridTrack(eqx.Module):
     """One episode to be filtered, and its exact posteriors."""
 
     environment: Gridworld
@@ -129,24 +131,24 @@ class Track(eqx.Module):
     truth: Float[Array, "steps states"]
 
 
-def track(family: Family, horizon: int, key: Key[Array, ""]) -> Track:
+def track(family: Family, horizon: int, key: Key[Array, ""]) -> GridTrack:
     """A random episode of a family."""
     instance_key, episode_key, filter_key = jax.random.split(key, 3)
     environment, policy = family.sample(instance_key)
     assert isinstance(environment, Gridworld)
     _, observations = rollout(episode_key, environment, policy, horizon)
     truth, _ = run(ExactFilter(), filter_key, observations, environment, policy)
-    return Track(environment, policy, observations, truth)
+    return GridTrack(environment, policy, observations, truth)
 
 
 # Filter and episodes are arguments, so that configurations and seeds of one shape share a compilation.
 @eqx.filter_jit
 def scores(
-    filter: Filter, keys: Key[Array, " episodes"], tracks: Track
+    filter: Filter, keys: Key[Array, " episodes"], tracks: GridTrack
 ) -> tuple[Float[Array, "episodes steps"], Float[Array, "episodes steps"]]:
     """JS to the exact posterior, and ESS, after every step of each episode."""
 
-    def one(key: Key[Array, ""], track: Track) -> tuple[Float[Array, " steps"], Float[Array, " steps"]]:
+    def one(key: Key[Array, ""], track: GridTrack) -> tuple[Float[Array, " steps"], Float[Array, " steps"]]:
         def look(state: Any) -> Float[Array, " states"]:
             return state_probabilities(filter.belief(state, track.environment), track.environment)
 
@@ -157,15 +159,15 @@ def scores(
 
 
 def evaluate(
-    config: GridworldConfig, arm: str, seed: int, model: BeliefModel, settings: EvaluationConfig, bar: Counter
+    config: GridworldConfig, arm: str, seed: int, model: BeliefModel, settings: GridworldEvaluation, bar: Counter
 ) -> list[Record]:
     """Records of every filter of an arm on fresh episodes of a configuration; all filters see the same ones."""
-    rows = contenders(config, arm, model, settings)
-    return compared(rows, config, seed, settings.episodes, bar, title=f"{config.name} {arm} seed {seed}")
+    rows = filter_rows(config, arm, model, settings)
+    return compare(rows, config, seed, settings.episodes, bar, title=f"{config.name} {arm} seed {seed}")
 
 
-def compared(
-    rows: Sequence[Contender], config: GridworldConfig, seed: int, episodes: int, bar: Counter, *, title: str
+def compare(
+    rows: Sequence[FilterRow], config: GridworldConfig, seed: int, episodes: int, bar: Counter, *, title: str
 ) -> list[Record]:
     """Records of filters on the same episodes, which a configuration and a seed make."""
     family = family_of(config, seed)
@@ -197,7 +199,7 @@ class GridworldJob(Job):
     arm: str
     seed: int
     steps: int
-    evaluation: EvaluationConfig
+    evaluation: GridworldEvaluation
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -231,7 +233,7 @@ class GridworldJob(Job):
         return evaluate(self.config, self.arm, self.seed, model, self.evaluation, bar)
 
 
-def parsed(names: Sequence[str]) -> list[GridworldConfig]:
+def parse_configs(names: Sequence[str]) -> list[GridworldConfig]:
     """The configurations of some names; raises for a grid that cannot be made."""
     configs = [GridworldConfig.parse(name) for name in names]
     for config in configs:
@@ -240,14 +242,15 @@ def parsed(names: Sequence[str]) -> list[GridworldConfig]:
 
 
 def trained_jobs(
-    configs: Sequence[str], arms: Sequence[str], seeds: Sequence[int], steps: int | None, evaluation: EvaluationConfig
-) -> list[GridworldJob]:
+    configs: Sequence[str], arms: Sequence[str], seeds: Sequence[int], steps: int | None,
+    evaluation: GridworldEvaluation,
+) -> list[GridworldJob]:  # fmt: skip
     """Every configuration with every trained arm and seed; `steps` is None for those of the arm."""
     if not arms:
         raise InputError(f"Name at least one arm: {', '.join(ARMS)}.")
     return [
         GridworldJob(config, arm, seed, arm_of(config, arm)[1].steps if steps is None else steps, evaluation)
-        for config in parsed(configs)
+        for config in parse_configs(configs)
         for arm in arms
         for seed in seeds
     ]

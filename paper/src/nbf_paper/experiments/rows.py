@@ -12,7 +12,7 @@ from nbf_paper.records import Record
 
 
 @dataclass(frozen=True)
-class Contender:
+class FilterRow:
     """A filter under the names that its records carry."""
 
     filter: Filter

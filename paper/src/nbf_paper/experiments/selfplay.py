@@ -7,34 +7,19 @@ advantages, and the settings are those of Stable-Baselines3, which the paper mod
 
 from __future__ import annotations
 
-import json
-import time
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
-from nbf.environments.goofspiel import MOST_LISTED
-from nbf.environments.goofspiel_family import GoofspielFamily
-from nbf.environments.goofspiel_game import BidPolicy, CardPolicy, GameState, GoofspielGame, UniformPolicy
+from nbf.environments.goofspiel_game import CardPolicy, GameState, GoofspielGame
 from nbf.errors import InputError
-from nbf.evaluation.divergence import jensen_shannon
-from nbf.files.checkpoint import fill, named_leaves, read_file, remove_unfinished, write_file
-from nbf.filters.prefixes import PrefixFilter
-from nbf.filters.run import run
 from nbf.models.networks import Perceptron
-from nbf.training.progress import Progress
-
-KIND = "nbf pool of Goofspiel policies"
-SAVE_EVERY = 20.0
-"""Seconds between two saves of a pool in progress."""
 
 
 @dataclass(frozen=True)
@@ -187,10 +172,11 @@ def objective(learner: Learner, bids: Bids, config: SelfPlayConfig) -> Float[Arr
     clipped = jnp.clip(ratio, 1.0 - config.clip, 1.0 + config.clip)
     policy_loss = -jnp.mean(jnp.minimum(ratio * gained, clipped * gained))
     value_loss = jnp.mean((bids.returns - learner.values(bids.features)) ** 2)
-    return policy_loss + config.value_weight * value_loss - config.entropy_weight * jnp.mean(_entropy(log_probs))
+    return policy_loss + config.value_weight * value_loss - config.entropy_weight * jnp.mean(entropy(log_probs))
 
 
-def _entropy(log_probs: Float[Array, "*n k"]) -> Float[Array, "*n"]:
+def entropy(log_probs: Float[Array, "*n k"]) -> Float[Array, "*n"]:
+    """Entropy in nats of the distributions of log probabilities, some of which may be -inf."""
     return -jnp.sum(jnp.where(log_probs > -jnp.inf, jnp.exp(log_probs) * log_probs, 0.0), axis=-1)
 
 
@@ -198,7 +184,7 @@ def _optimizer(config: SelfPlayConfig) -> optax.GradientTransformation:
     return optax.chain(optax.clip_by_global_norm(config.largest_gradient), optax.adam(config.learning_rate, eps=1e-5))
 
 
-class Run(eqx.Module):
+class SelfPlayRun(eqx.Module):
     """A run of self-play between two checkpoints."""
 
     learner: Learner
@@ -208,14 +194,14 @@ class Run(eqx.Module):
     """The previous checkpoint."""
 
 
-def start(config: SelfPlayConfig, number: int) -> Run:
+def start(config: SelfPlayConfig, number: int) -> SelfPlayRun:
     """A run at its beginning; its first opponent is itself."""
     learner = Learner.new(prng.stream(config.seed, "selfplay", config.cards, "start", number), config)
-    return Run(learner, _optimizer(config).init(eqx.filter(learner, eqx.is_array)), learner.policy)
+    return SelfPlayRun(learner, _optimizer(config).init(eqx.filter(learner, eqx.is_array)), learner.policy)
 
 
 @eqx.filter_jit
-def advance(config: SelfPlayConfig, key: Key[Array, ""], before: Run) -> Run:
+def advance(config: SelfPlayConfig, key: Key[Array, ""], before: SelfPlayRun) -> SelfPlayRun:
     """From one checkpoint to the next."""
     play_key, shuffle_key = jax.random.split(key)
     bids = play(config, play_key, before.learner, before.opponent)
@@ -234,205 +220,4 @@ def advance(config: SelfPlayConfig, key: Key[Array, ""], before: Run) -> Run:
 
     keys = jax.random.split(shuffle_key, config.epochs)
     (learner, state), _ = jax.lax.scan(epoch, (before.learner, before.state), keys)
-    return Run(learner, state, learner.policy)
-
-
-# --- the pool, one file --------------------------------------------------------------------------
-
-
-class Split(eqx.Module):
-    """The parts of a pool."""
-
-    taught: CardPolicy
-    random: CardPolicy
-    """To test on, of the runs that were trained on."""
-    run: CardPolicy
-    """To test on, a run of its own."""
-
-
-SPLITS = ("random", "run")
-"""The parts to test on; the first is the paper's."""
-
-
-class PolicyPool(eqx.Module):
-    """The policies of all runs, in their order, with a leading axis on every leaf."""
-
-    policies: CardPolicy
-    config: SelfPlayConfig = eqx.field(static=True)
-    seconds: float = eqx.field(static=True)
-
-    @property
-    def size(self) -> int:
-        return self.policies.biases[0].shape[0]
-
-    def run_of(self) -> Int[np.ndarray, " size"]:
-        """Which run each policy comes from."""
-        return np.arange(self.size) // self.config.checkpoints
-
-    def split(self) -> Split:
-        """Policies to train on, and two sets to test on.
-
-        The last run is kept from training whole: nothing of it was ever seen. Of the other runs a quarter is kept,
-        at random, as in the paper; a neighbour of each, nearly alike, was trained on.
-        """
-        if self.config.runs < 2 or self.size < 4:
-            raise InputError(f"A split needs 4 policies, of 2 runs; got {self.size} of {self.config.runs}.")
-        last = self.run_of() == self.config.runs - 1
-        seen = np.random.default_rng(self.config.seed).permutation(np.flatnonzero(~last))
-        quarter = max(1, len(seen) // 4)
-        return Split(
-            self.some(np.sort(seen[quarter:])), self.some(np.sort(seen[:quarter])), self.some(np.flatnonzero(last))
-        )
-
-    def some(self, numbers: Int[np.ndarray, " n"]) -> CardPolicy:
-        """Only these policies."""
-        return jax.tree.map(lambda leaf: leaf[numbers], self.policies)
-
-
-@dataclass
-class _Progress:
-    """A pool in the making."""
-
-    config: SelfPlayConfig
-    policies: list[CardPolicy] = field(default_factory=list)
-    run: Run | None = None
-    seconds: float = 0.0
-
-    def save(self, path: Path) -> None:
-        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *self.policies)
-        notes = {"done": str(len(self.policies)), "seconds": repr(self.seconds)}
-        write_file(path, named_leaves((stacked, self.run)), {**_identity(self.config), **notes})
-
-
-def _identity(config: SelfPlayConfig) -> dict[str, str]:
-    return {"kind": KIND, "config": json.dumps(config.settings)}
-
-
-def _abstract(config: SelfPlayConfig, count: int) -> tuple[CardPolicy, Run]:
-    """The shapes of a file's leaves."""
-    last = eqx.filter_eval_shape(start, config, 0)
-    stacked = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype), last.opponent)
-    return stacked, last
-
-
-def read_pool(path: Path, config: SelfPlayConfig | None = None) -> tuple[PolicyPool, Run]:
-    """A pool from its file, finished or not; of one config, if one is given."""
-    metadata, _ = read_file(path)
-    if metadata.get("kind") != KIND:
-        raise InputError(f"{path} holds no pool of Goofspiel policies: make one with `nbf-paper selfplay goofspiel`.")
-    try:
-        found = SelfPlayConfig(**json.loads(metadata["config"]))
-        done, seconds = int(metadata["done"]), float(metadata["seconds"])
-    except (KeyError, ValueError, TypeError) as error:
-        raise InputError(f"{path} is a damaged pool ({error}). Remove it to make it anew.") from error
-    if not 1 <= done <= found.runs * found.checkpoints or max(found.width, found.cards) > 1000 or found.depth > 10:
-        raise InputError(f"{path} is a damaged pool: {done} policies of {found}. Remove it to make it anew.")
-    if config is not None and found != config:
-        raise InputError(f"{path} was made with other settings ({found}, now {config}). Ask for its own, or remove it.")
-    skeleton = _abstract(found, done)
-    _, leaves = read_file(path, eqx.filter(skeleton, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct)))
-    policies, last = fill(skeleton, leaves, path)
-    return PolicyPool(policies, found, seconds), last
-
-
-def make_pool(config: SelfPlayConfig, path: Path, *, progress: bool = True) -> PolicyPool:
-    """The pool of a file, made as far as it is not: stop it with Ctrl-C, call again to go on."""
-    total, made = config.runs * config.checkpoints, _Progress(config)
-    remove_unfinished(path)
-    if path.exists():
-        pool, made.run = read_pool(path, config)
-        made.policies = [jax.tree.map(lambda leaf: np.asarray(leaf[i]), pool.policies) for i in range(pool.size)]  # noqa: B023
-        made.seconds = pool.seconds
-    title = f"self-play, {config.cards} cards"
-    with Progress(title, total, len(made.policies), enabled=progress, unit="policy") as bar:
-        saved = last = time.monotonic()
-        try:
-            while len(made.policies) < total:
-                loop, number = divmod(len(made.policies), config.checkpoints)
-                before = start(config, loop) if number == 0 or made.run is None else made.run
-                key = prng.stream(config.seed, "selfplay", config.cards, "play", loop, number)
-                after = made.run = jax.block_until_ready(advance(config, key, before))
-                made.policies.append(jax.device_get(after.opponent))
-                now = time.monotonic()
-                made.seconds, last = made.seconds + now - last, now
-                bar.update(len(made.policies))
-                if now - saved > SAVE_EVERY and len(made.policies) < total:
-                    made.save(path)
-                    saved = time.monotonic()
-        finally:
-            if made.policies:
-                made.save(path)
-    return read_pool(path, config)[0]
-
-
-# --- what a pool is like -------------------------------------------------------------------------
-
-
-def match(game: GoofspielGame, key: Key[Array, ""], mine: BidPolicy, other: BidPolicy) -> tuple[Array, Array]:
-    """The result of one game, and the mean entropy of our bids while there was a choice."""
-    deal_key, round_key = jax.random.split(key)
-
-    def step(state: GameState, key: Key[Array, ""]) -> tuple[GameState, tuple[Array, Array]]:
-        keys = jax.random.split(key, 3)
-        choices = [policy.log_probs(game.features(state, i)) for i, policy in enumerate((mine, other))]
-        bids = jnp.stack([prng.categorical(keys[i], jnp.exp(choices[i])) for i in (0, 1)])
-        return game.step(keys[2], state, bids)[0], (_entropy(choices[0]), jnp.sum(state.hands[0]) > 1)
-
-    final, (entropies, free) = jax.lax.scan(step, game.reset(deal_key), jax.random.split(round_key, game.rounds))
-    return game.returns(final)[0], jnp.sum(jnp.where(free, entropies, 0.0)) / jnp.maximum(jnp.sum(free), 1)
-
-
-@eqx.filter_jit
-def _matches(
-    game: GoofspielGame, keys: Key[Array, "n games"], mine: Any, other: Any, shared: bool
-) -> tuple[Array, Array]:
-    """For each policy the mean over games against its opponent, or against one that all share."""
-
-    def one(keys: Key[Array, " games"], mine: Any, other: Any) -> tuple[Array, Array]:
-        results, entropies = jax.vmap(lambda key: match(game, key, mine, other))(keys)
-        return jnp.mean(results), jnp.mean(entropies)
-
-    return jax.vmap(one, (0, 0, None if shared else 0))(keys, mine, other)
-
-
-@eqx.filter_jit
-def _divergences(game: GoofspielGame, keys: Key[Array, " n"], mine: Any, other: Any) -> Float[Array, " n"]:
-    """How far apart the beliefs are that two policies induce about the same game, played by the first: mean JS."""
-
-    def one(key: Key[Array, ""], mine: CardPolicy, other: CardPolicy) -> Float[Array, ""]:
-        first = jax.tree.map(lambda leaf: leaf[None], mine)
-        environments, policies, outcomes, _ = GoofspielFamily(first, game).episode(key)
-        wrong = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (game.rounds, *leaf.shape)), other)
-        beliefs = [
-            run(PrefixFilter(), key, outcomes, environments, each, changing=True)[0] for each in (policies, wrong)
-        ]
-        return jnp.mean(jax.vmap(jensen_shannon)(*beliefs))
-
-    return jax.vmap(one)(keys, mine, other)
-
-
-def describe(pool: PolicyPool, *, games: int = 64, pairs: int = 256) -> dict[str, Any]:
-    """How a pool is: entropy of the policies, their results against a random player and against the first policy of
-    their run, by checkpoint; and how far apart the beliefs are that two of its policies induce.
-
-    A result is the mean of 1 for a win, 0 for a draw and -1 for a loss.
-    """
-    game, config = pool.config.game, pool.config
-    key = prng.stream(config.seed, "selfplay", config.cards, "report")
-    keys = jax.random.split(key, (pool.size, games))
-    first = pool.some(pool.run_of() * config.checkpoints)
-    random, entropy = _matches(game, keys, pool.policies, UniformPolicy(), True)
-    against_first, _ = _matches(game, keys, pool.policies, first, False)
-    found = {
-        "policies": pool.size, "seconds": round(pool.seconds, 1), "entropy": np.asarray(entropy).tolist(),
-        "against_random": np.asarray(random).tolist(), "against_first": np.asarray(against_first).tolist(),
-    }  # fmt: skip
-    if config.cards <= MOST_LISTED:
-        rng = np.random.default_rng(config.seed)
-        one = rng.integers(pool.size - 1, size=pairs)
-        others = {"neighbours": one + 1, "any": rng.integers(pool.size, size=pairs)}
-        pair_keys = jax.random.split(jax.random.fold_in(key, 1), pairs)
-        for name, other in others.items():
-            js = _divergences(game, pair_keys, pool.some(one), pool.some(other))
-            found[f"belief_js_{name}"] = float(jnp.mean(js))
-    return found
+    return SelfPlayRun(learner, state, learner.policy)

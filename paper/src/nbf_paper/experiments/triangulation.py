@@ -42,7 +42,7 @@ from nbf.training.config import FitConfig
 from nbf.training.progress import Progress
 from nbf_paper.config import TriangulationConfig
 from nbf_paper.experiments.job import Counter, Job
-from nbf_paper.experiments.rows import Contender, records_by_step, with_training_seconds
+from nbf_paper.experiments.rows import FilterRow, records_by_step, with_training_seconds
 from nbf_paper.experiments.settings import model_settings, training_settings
 from nbf_paper.experiments.training_runs import TrainingRun
 from nbf_paper.experiments.walks import WalkConfig, walk
@@ -51,7 +51,7 @@ from nbf_paper.records import ALL, Record
 
 
 @dataclass(frozen=True)
-class Arm:
+class TriangulationArm:
     """A decoder, and the filter whose posteriors it is trained on."""
 
     decoder: CouplingFlowConfig | MixtureConfig
@@ -65,10 +65,10 @@ AFFINE = CouplingFlowConfig("affine", layers=6, width=64, depth=2)
 TRUTH = PointMassFilter(100), "PointMassFilter(resolution=100)"
 """Fine enough to train on; the truth of the evaluation is finer."""
 ARMS = {
-    "faithful": Arm(AFFINE, ParticleFilter(1024), "ParticleFilter(num_particles=1024)"),
-    "affine": Arm(AFFINE, *TRUTH),
-    "spline": Arm(replace(AFFINE, transform="spline"), *TRUTH),
-    "mixture": Arm(MixtureConfig(), *TRUTH),
+    "faithful": TriangulationArm(AFFINE, ParticleFilter(1024), "ParticleFilter(num_particles=1024)"),
+    "affine": TriangulationArm(AFFINE, *TRUTH),
+    "spline": TriangulationArm(replace(AFFINE, transform="spline"), *TRUTH),
+    "mixture": TriangulationArm(MixtureConfig(), *TRUTH),
 }
 """`faithful` is the paper's; the others are trained on the truth."""
 TRAINING = FitConfig(steps=30_000, batch=32, samples=64, optimizer="adam", learning_rate=1e-3)
@@ -83,7 +83,7 @@ CELLS = 100
 
 
 @dataclass(frozen=True)
-class EvaluationConfig:
+class TriangulationEvaluation:
     """How the filters are scored."""
 
     episodes: int = 100
@@ -112,23 +112,23 @@ class EvaluationConfig:
         }
 
 
-def contenders(arm: str, model: BeliefModel, settings: EvaluationConfig) -> list[Contender]:
+def filter_rows(arm: str, model: BeliefModel, settings: TriangulationEvaluation) -> list[FilterRow]:
     """Every filter of the table: those without a model belong to the faithful arm's run."""
     truth = PointMassFilter(settings.resolution)
-    rows = [Contender(ApproxBeliefs(model, settings.approx_samples, truth=truth), "approx", arm, 0, 0)]
-    rows += [Contender(NeuralBayesianFilter.faithful(model, n), "nbf", arm, n, n) for n in settings.neural_filters]
+    rows = [FilterRow(ApproxBeliefs(model, settings.approx_samples, truth=truth), "approx", arm, 0, 0)]
+    rows += [FilterRow(NeuralBayesianFilter.faithful(model, n), "nbf", arm, n, n) for n in settings.neural_filters]
     if arm == "faithful":
-        rows += [Contender(truth, "exact", "", 0, 0)]
-        rows += [Contender(ParticleFilter(n), "pf", "", n, n) for n in settings.particle_filters]
-        rows += [Contender(ParticleFilter(n), "pf-kde", "", n, n, smooth=True) for n in settings.smoothed_filters]
+        rows += [FilterRow(truth, "exact", "", 0, 0)]
+        rows += [FilterRow(ParticleFilter(n), "pf", "", n, n) for n in settings.particle_filters]
+        rows += [FilterRow(ParticleFilter(n), "pf-kde", "", n, n, smooth=True) for n in settings.smoothed_filters]
         rows += [
-            Contender(ExtendedKalmanFilter(), "ekf", "", 0, 0),
-            Contender(UnscentedKalmanFilter(), "ukf", "", 0, 0),
+            FilterRow(ExtendedKalmanFilter(), "ekf", "", 0, 0),
+            FilterRow(UnscentedKalmanFilter(), "ukf", "", 0, 0),
         ]
     return rows
 
 
-class Track(eqx.Module):
+class PlaneTrack(eqx.Module):
     """One episode to be filtered, and both references after each of its steps."""
 
     environments: Triangulation
@@ -156,23 +156,23 @@ def _seen(
     return run(filter, key, observations, environments, policies, look=look, changing=True)
 
 
-def track(family: TriangulationFamily, horizon: int, resolution: int, key: Key[Array, ""]) -> Track:
+def track(family: TriangulationFamily, horizon: int, resolution: int, key: Key[Array, ""]) -> PlaneTrack:
     """A random episode of a family."""
     keys = jax.random.split(key, 4)
     environments, policies = family.schedule(keys[0], horizon)
     positions, observations = rollout(keys[1], environments, policies, horizon, changing=True)
     truth, _ = _seen(PointMassFilter(resolution), keys[2], observations, environments, policies)
     reference, _ = _seen(ParticleFilter(1024), keys[3], observations, environments, policies)
-    return Track(environments, policies, observations, positions[1:], truth, reference)
+    return PlaneTrack(environments, policies, observations, positions[1:], truth, reference)
 
 
 @eqx.filter_jit
 def scores(
-    filter: Filter, smooth: bool, keys: Key[Array, " episodes"], tracks: Track
+    filter: Filter, smooth: bool, keys: Key[Array, " episodes"], tracks: PlaneTrack
 ) -> tuple[Float[Array, "episodes steps"], Float[Array, "episodes steps"], Float[Array, "episodes steps"]]:
     """JS to the truth, JS to the particle filter of 1024, and ESS, after every step of each episode."""
 
-    def one(key: Key[Array, ""], track: Track) -> tuple[Array, Array, Array]:
+    def one(key: Key[Array, ""], track: PlaneTrack) -> tuple[Array, Array, Array]:
         probs, info = _seen(filter, key, track.observations, track.environments, track.policies, smooth)
         to_truth, to_reference = (jax.vmap(jensen_shannon)(of, probs) for of in (track.truth, track.reference))
         return to_truth, to_reference, info.ess
@@ -199,10 +199,10 @@ class Scored(Protocol):
     @property
     def config(self) -> TriangulationConfig: ...
     @property
-    def evaluation(self) -> EvaluationConfig: ...
+    def evaluation(self) -> TriangulationEvaluation: ...
 
 
-def evaluate(job: Scored, rows: Sequence[Contender], bar: Counter) -> list[Record]:
+def evaluate(job: Scored, rows: Sequence[FilterRow], bar: Counter) -> list[Record]:
     """Records of some filters on fresh episodes; all filters see the same ones."""
     settings, config = job.evaluation, job.config
     keys = jax.random.split(prng.stream(job.seed, "triangulation", "evaluation"), settings.episodes)
@@ -264,7 +264,7 @@ class TriangulationJob(Job):
     seed: int = 0
     config: TriangulationConfig = field(default_factory=TriangulationConfig)
     training: FitConfig = TRAINING
-    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    evaluation: TriangulationEvaluation = field(default_factory=TriangulationEvaluation)
     pool_episodes: int = POOL_EPISODES
 
     def __post_init__(self) -> None:
@@ -312,7 +312,7 @@ class TriangulationJob(Job):
     def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
         training = self.training_run(runs)
         model = training.load()
-        records = evaluate(self, contenders(self.arm, model, self.evaluation), bar)
+        records = evaluate(self, filter_rows(self.arm, model, self.evaluation), bar)
         if (self.arm, self.seed) == ("faithful", 0):
             write_picture(results / "episode.npz", picture(self, model))
         return with_training_seconds(records, training.timing()[0])

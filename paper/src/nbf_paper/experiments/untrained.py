@@ -9,12 +9,13 @@ from typing import Any
 
 from nbf import prng
 from nbf.errors import InputError
-from nbf.filters.gaussian import CubatureKalmanFilter, EnsembleKalmanFilter, import_cuthbertlib
+from nbf.filters.gaussian import CubatureKalmanFilter, EnsembleKalmanFilter
+from nbf.filters.linearization import import_cuthbertlib
 from nbf.models.kernel import BoxKernelConfig, LatticeKernelConfig
 from nbf_paper.config import GridworldConfig, TriangulationConfig
 from nbf_paper.experiments import gridworld, triangulation
 from nbf_paper.experiments.job import Counter, Job
-from nbf_paper.experiments.rows import Contender
+from nbf_paper.experiments.rows import FilterRow
 from nbf_paper.experiments.settings import model_settings
 from nbf_paper.records import Record
 
@@ -40,7 +41,7 @@ class GridworldKernelJob(Job):
 
     config: GridworldConfig
     seed: int = 0
-    evaluation: gridworld.EvaluationConfig = field(default_factory=gridworld.EvaluationConfig)
+    evaluation: gridworld.GridworldEvaluation = field(default_factory=gridworld.GridworldEvaluation)
 
     @property
     def evaluated(self) -> int:
@@ -73,7 +74,7 @@ class UntrainedTriangulationJob(Job):
     arm: str = KERNEL
     seed: int = 0
     config: TriangulationConfig = field(default_factory=TriangulationConfig)
-    evaluation: triangulation.EvaluationConfig = field(default_factory=triangulation.EvaluationConfig)
+    evaluation: triangulation.TriangulationEvaluation = field(default_factory=triangulation.TriangulationEvaluation)
 
     def __post_init__(self) -> None:
         if self.arm not in (KERNEL, CLASSICAL):
@@ -99,17 +100,17 @@ class UntrainedTriangulationJob(Job):
     def label(self) -> str:
         return f"triangulation/{self.arm}/{self.seed}"
 
-    def contenders(self) -> list[Contender]:
+    def filter_rows(self) -> list[FilterRow]:
         """The filters of the arm."""
         if self.arm == KERNEL:
             model = triangulation_model(self.config).build(prng.stream(self.seed, "untrained"))
-            return triangulation.contenders(KERNEL, model, self.evaluation)
-        rows = [Contender(CubatureKalmanFilter(), "ckf", "", 0, 0)]
-        return rows + [Contender(EnsembleKalmanFilter(n), "enkf", "", n, n) for n in ENSEMBLES]
+            return triangulation.filter_rows(KERNEL, model, self.evaluation)
+        rows = [FilterRow(CubatureKalmanFilter(), "ckf", "", 0, 0)]
+        return rows + [FilterRow(EnsembleKalmanFilter(n), "enkf", "", n, n) for n in ENSEMBLES]
 
     def check(self, runs: Path) -> None:
         if self.arm == CLASSICAL:
             import_cuthbertlib()
 
     def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
-        return triangulation.evaluate(self, self.contenders(), bar)
+        return triangulation.evaluate(self, self.filter_rows(), bar)

@@ -36,7 +36,7 @@ from nbf_paper.config import GridworldConfig
 from nbf_paper.experiments.gridworld import arm_of, family_of
 from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.experiments.recurrent import ExactHistories, divergence_loss
-from nbf_paper.experiments.rows import Contender
+from nbf_paper.experiments.rows import FilterRow
 from nbf_paper.records import ALL, Record
 
 MEASUREMENTS = 10_000
@@ -55,23 +55,23 @@ Clock = Callable[[], float]
 """Does one step, waits for it, and gives the seconds that this took."""
 
 
-def contenders(config: GridworldConfig, seed: int) -> list[Contender]:
+def filter_rows(config: GridworldConfig, seed: int) -> list[FilterRow]:
     """The rows of the first table; the default filter, beside the paper's update with the same model; and the
     recurrent filter that is fine-tuned by one gradient step at every step."""
     key = prng.stream(seed, "wall-clock", config.name)
     model, wide, recurrent = (arm_of(config, arm)[0].build(key) for arm in ("faithful", "wide", "recurrent"))
     tuned = FineTunedFilter(recurrent, 1, longest=config.horizon)
     return [
-        Contender(RecurrentFilter(recurrent), "recurrent", "", 0, 0),
-        *(Contender(ParticleFilter(n), "pf", "", n, n) for n in PARTICLE_FILTERS),
-        *(Contender(NeuralBayesianFilter.faithful(model, n), "nbf", "faithful", n, n) for n in NEURAL_FILTERS),
-        Contender(NeuralBayesianFilter.faithful(wide, 32), "nbf", "wide", 32, 32),
-        Contender(NeuralBayesianFilter(wide, 32), "nbf", "default", 32, 32),
-        Contender(tuned, "fine-tuned", "m=1", 0, tuned.calls(config.horizon)),
+        FilterRow(RecurrentFilter(recurrent), "recurrent", "", 0, 0),
+        *(FilterRow(ParticleFilter(n), "pf", "", n, n) for n in PARTICLE_FILTERS),
+        *(FilterRow(NeuralBayesianFilter.faithful(model, n), "nbf", "faithful", n, n) for n in NEURAL_FILTERS),
+        FilterRow(NeuralBayesianFilter.faithful(wide, 32), "nbf", "wide", 32, 32),
+        FilterRow(NeuralBayesianFilter(wide, 32), "nbf", "default", 32, 32),
+        FilterRow(tuned, "fine-tuned", "m=1", 0, tuned.calls(config.horizon)),
     ]
 
 
-def update_clock(row: Contender, config: GridworldConfig, seed: int) -> Clock:
+def update_clock(row: FilterRow, config: GridworldConfig, seed: int) -> Clock:
     """Of `filter.step`, episode after episode; starting one anew is not timed."""
     environment, policy = family_of(config, seed).sample(prng.stream(seed, "wall-clock", "grid"))
     _, symbols = rollout(prng.stream(seed, "wall-clock", "episode"), environment, policy, config.horizon)
@@ -195,9 +195,9 @@ class WallClockJob(Job):
         return {"machine": machine, "load_average": round(os.getloadavg()[0], 2)}
 
     def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
-        rows = contenders(self.config, self.seed)
+        rows = filter_rows(self.config, self.seed)
         bar.describe(f"{self.title}: compiling")
-        rows.append(Contender(rows[0].filter, "recurrent", "gradient", 0, 0))
+        rows.append(FilterRow(rows[0].filter, "recurrent", "gradient", 0, 0))
         names = {(row.name, row.arm, row.particles): row for row in rows}
         clocks = {
             name: gradient_clock(self.config, self.seed)

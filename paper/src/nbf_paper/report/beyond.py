@@ -1,9 +1,9 @@
-"""What the records of the default filter are made into: tables beside the paper's algorithm and its rivals, by domain.
+"""The page of the default filter: tables and figures by domain, beside the paper's algorithm and the baselines.
 
 | table | columns | cells |
 |---|---|---|
 | `beyond-gridworld`, `beyond-goofspiel`, `beyond-triangulation` | configurations | mean JS to the truth |
-| `beyond` | one or two configurations of each domain | mean JS of the default filter, the paper's and their rivals |
+| `beyond` | one or two configurations of each domain | mean JS of the default filter, the paper's and their baselines |
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ def page(folder: Path) -> Page:
         tables["beyond"] = markdown_table(few, configs=shown, calls=True)
     captions = {
         "beyond": "JS to the truth, by calls of the simulator a step",
-        "beyond-gridworld": "Gridworld: JS to the truth of the default filter, its parts, and its rivals",
-        "beyond-goofspiel": "Goofspiel: JS to the truth of the default filter, its parts, and its rivals",
-        "beyond-triangulation": "Triangulation: JS to the truth of the default filter, its parts, and its rivals",
-        **{f"beyond-{domain}.png": f"{domain.capitalize()}: JS by step of the default filter and its rivals"
+        "beyond-gridworld": "Gridworld: JS to the truth of the default filter, its parts, and its baselines",
+        "beyond-goofspiel": "Goofspiel: JS to the truth of the default filter, its parts, and its baselines",
+        "beyond-triangulation": "Triangulation: JS to the truth of the default filter, its parts, and its baselines",
+        **{f"beyond-{domain}.png": f"{domain.capitalize()}: JS by step of the default filter and its baselines"
            for domain in ("gridworld", "goofspiel", "triangulation")},
     }  # fmt: skip
     return Page(tables, figures, title="Beyond the paper", captions=captions)
 
 
 def figure(records: Sequence[Record], panels: Sequence[str]) -> Figure:
-    """JS by step, one panel for each configuration. Of the rivals those of as many calls, and one larger particle
+    """JS by step, one panel for each configuration. Of the baselines those of as many calls, and one larger particle
     filter; more lines would hide each other."""
     calls = {(record.config, record.calls) for record in records if (record.filter, record.arm) == ("nbf", "default")}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from nbf_paper.records import ALL, Record, summary
-from nbf_paper.report.tables import Row, label, row_of
+from nbf_paper.records import ALL, Record, Row, summary
+from nbf_paper.report.tables import label
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Claim:
 
 def beside(claims: Iterable[Claim], records: Iterable[Record]) -> Sequence[tuple[str, str]]:
     """Each claim with what is recorded of it, a line for each configuration: `8-2D-fixed: NBF (32) 0.025, ...`."""
-    found = {(row_of(e), e.config, e.metric): e.value for e in summary(records) if e.step == ALL}
+    found = {(e.row, e.config, e.metric): e.value for e in summary(records) if e.step == ALL}
     lines = []
     for claim in claims:
         told = []

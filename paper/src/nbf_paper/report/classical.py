@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from nbf.plot.style import INK
-from nbf_paper.records import ALL, Record, Summary, read_records, summary
-from nbf_paper.report.tables import FILTERS, Page, Row, cell, label, layout, row_of, row_order
+from nbf_paper.records import ALL, Record, Row, Summary, read_records, summary
+from nbf_paper.report.tables import FILTERS, Page, cell, label, layout, row_order
 
 METRICS = {
     "mean_error": "error of the mean", "covariance_error": "error of the covariance",
@@ -36,7 +36,7 @@ def page(folder: Path) -> Page:
 def table(records: list[Record]) -> str:
     """One line per filter."""
     found: dict[tuple[Row, str], Summary] = {
-        (row_of(entry), entry.metric): entry for entry in summary(records) if entry.step == ALL
+        (entry.row, entry.metric): entry for entry in summary(records) if entry.step == ALL
     }
     lines = [["Filter", *METRICS.values()]]
     for row in sorted({row for row, _ in found}, key=row_order):

@@ -22,10 +22,10 @@ from matplotlib.figure import Figure
 
 from nbf.plot.style import FAINT, INK
 from nbf_paper.names import CARDS, game_name
-from nbf_paper.records import ALL, Record, Run, Summary, read_records, read_runs, summary
+from nbf_paper.records import ALL, Record, Row, Run, Summary, read_records, read_runs, summary
 from nbf_paper.report.claims import Claim, beside
 from nbf_paper.report.plots import COLOURS, divergence_figure
-from nbf_paper.report.tables import MISSING, Page, Row, cell, label, layout, markdown_table, row_of, row_order
+from nbf_paper.report.tables import MISSING, Page, cell, label, layout, markdown_table, row_order
 
 SPLITS = ("", "-run")
 """The endings of the tables' names and of the configurations: `k=6`, `k=6-run`."""
@@ -108,7 +108,7 @@ def figure(records: Sequence[Record], panels: Sequence[str]) -> Figure:
 
 def rounds(records: Sequence[Record], row: Row) -> str:
     """What one filter scores round by round, a line for each number of cards."""
-    found = [entry for entry in summary(records) if row_of(entry) == row and entry.metric == "js"]
+    found = [entry for entry in summary(records) if entry.row == row and entry.metric == "js"]
     lines = []
     for config in CONFIGS:
         numbers = [f"{entry.value:.3f}" for entry in found if entry.config == config and entry.step != ALL]
@@ -122,7 +122,7 @@ def rounds(records: Sequence[Record], row: Row) -> str:
 def entropy_table(records: Sequence[Record], panels: Sequence[str]) -> str:
     """JS of every filter in both halves of the games, and the entropy of a bid there."""
     found: dict[tuple[Row, str, str], Summary] = {
-        (row_of(entry), entry.config, entry.metric): entry for entry in summary(records) if entry.step == ALL
+        (entry.row, entry.config, entry.metric): entry for entry in summary(records) if entry.step == ALL
     }
     columns = [(config, half) for config in panels for half in HALVES]
     lines = [["Filter", *(f"{config}, {half}" for config, half in columns)]]

@@ -37,7 +37,7 @@ class Opening:
 
 
 @dataclass(frozen=True)
-class Report:
+class HtmlReport:
     """What the page is made of."""
 
     results: Path
@@ -51,7 +51,7 @@ class Report:
     written: date = field(default_factory=date.today)
 
 
-def page_text(report: Report) -> str:
+def page_text(report: HtmlReport) -> str:
     """The page."""
     titles = {name: page.title or name.replace("-", " ").capitalize() for name, page in report.pages.items()}
     links = "".join(f'<li><a href="#{name}">{escape(title)}</a></li>' for name, title in titles.items())
@@ -95,7 +95,7 @@ def _missing(names: Sequence[str]) -> str:
     return f'<p class="faint block">Not on record yet: {commands}.</p>\n'
 
 
-def _section(report: Report, name: str, title: str) -> str:
+def _section(report: HtmlReport, name: str, title: str) -> str:
     page, folder = report.pages[name], report.results / name
     captions = {**dict.fromkeys((*page.tables, *page.figures), title), **page.captions}
     runs = read_runs(folder)

@@ -16,7 +16,7 @@ from nbf.plot.style import png
 from nbf_paper.experiments import choices
 from nbf_paper.records import RecordError, records_path
 from nbf_paper.report import peers
-from nbf_paper.report.html import Opening, Report, page_text
+from nbf_paper.report.html import HtmlReport, Opening, page_text
 from nbf_paper.report.tables import Page, insert_table
 
 BENCHMARKS = {"peers": peers.page}
@@ -79,7 +79,7 @@ def _write_html(
 ) -> None:
     opening = Opening(beliefs.read_bytes(), BELIEFS) if beliefs and beliefs.exists() else None
     missing = [name for name in choices.EXPERIMENTS if name not in found]
-    write_atomically(path, page_text(Report(results, found, images, missing, opening)))
+    write_atomically(path, page_text(HtmlReport(results, found, images, missing, opening)))
 
 
 def _asked(document: Path, tables: Iterable[str]) -> list[str]:

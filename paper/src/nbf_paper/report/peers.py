@@ -97,15 +97,15 @@ def _ratios(found: Found, sizes: Iterable[tuple[int, int]]) -> str:
     lines = [["Filters x particles", "fastest in JAX", "ratio", "fastest of all", "ratio"]]
     for size in sizes:
         cells = [f"{size[0]} x {_spaced(size[1])}"]
-        for rivals in (JAX, tuple(name for name in NAMES if name != OURS)):
-            cells += _against(found, size, rivals)
+        for baselines in (JAX, tuple(name for name in NAMES if name != OURS)):
+            cells += _against(found, size, baselines)
         lines.append(cells)
     return layout(lines)
 
 
-def _against(found: Found, size: tuple[int, int], rivals: tuple[str, ...]) -> list[str]:
+def _against(found: Found, size: tuple[int, int], baselines: tuple[str, ...]) -> list[str]:
     times = {way: found[way, *size, "us_p10"].value for way in _ways(found) if (way, *size, "us_p10") in found}
-    theirs = {way: value for way, value in times.items() if way[0] in rivals}
+    theirs = {way: value for way, value in times.items() if way[0] in baselines}
     compiled = [value for way, value in times.items() if way[0] == OURS and "step" not in way[1]]
     stepped = [value for way, value in times.items() if way[0] == OURS and "step" in way[1]]
     if not theirs or not compiled:

@@ -23,8 +23,8 @@ from matplotlib.ticker import MaxNLocator
 
 from nbf.plot.style import BLUE, FAINT, GREEN, INK, ORANGE, PINK, SKY, VERMILION
 from nbf_paper.names import FIXED, RANDOM
-from nbf_paper.records import ALL, Record, RecordError, Summary, summary
-from nbf_paper.report.tables import Row, config_order, label, row_of, row_order
+from nbf_paper.records import ALL, Record, RecordError, Row, Summary, summary
+from nbf_paper.report.tables import config_order, label, row_order
 
 PANELS = {"fixed": FIXED, "random": RANDOM}
 """The panels of the paper's two figures."""
@@ -68,7 +68,7 @@ def divergence_figure(
     found = [entry for entry in found if entry.config in panels]
     if not found:
         raise RecordError(f"No record has metric {metric!r} by step in {panels}: there is nothing to draw.")
-    looks = _looks({row_of(entry) for entry in found})
+    looks = _looks({entry.row for entry in found})
     wide, across = len(panels) > 2, min(len(panels), ACROSS)
     down = math.ceil(len(panels) / across)
     size = (0.8 if wide else 2.9) + 2.8 * across, 0.9 + 2.6 * down
@@ -138,7 +138,7 @@ def _draw_lines(axis: Axes, entries: list[Summary], looks: Mapping[Row, dict[str
         axis.tick_params(left=False)
         return
     for row, look in looks.items():
-        line = sorted((entry for entry in entries if row_of(entry) == row), key=lambda entry: entry.step)
+        line = sorted((entry for entry in entries if entry.row == row), key=lambda entry: entry.step)
         if not line:
             continue
         steps = np.array([entry.step for entry in line])

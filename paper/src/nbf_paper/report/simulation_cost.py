@@ -1,7 +1,7 @@
 """What times and divergences are made into: from which cost of a simulator's call on a neural filter is the better use
 of time than any particle filter.
 
-Times are the records of `simulation-cost`, divergences those of the experiments beside it. A rival that has the
+Times are the records of `simulation-cost`, divergences those of the experiments beside it. A baseline that has the
 neural filter's divergence needs n* particles, between two that were recorded (both logarithms interpolated). It takes
 more time than the neural filter from the cost c on at which
 
@@ -21,10 +21,10 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from nbf.plot.style import FAINT, INK
 from nbf_paper.names import LONG_ENDING, domain_of
-from nbf_paper.records import ALL, Record, RecordError, read_records, records_path, summary
-from nbf_paper.report.tables import FILTERS, MISSING, Page, Row, label, layout, row_of, row_order
+from nbf_paper.records import ALL, Record, RecordError, Row, read_records, records_path, summary
+from nbf_paper.report.tables import FILTERS, MISSING, Page, label, layout, row_order
 
-RIVALS = {("pf", ""): "#0072B2", ("pf-kde", ""): "#56B4E9", ("branching", "branches chosen"): "#444444"}
+BASELINES = {("pf", ""): "#0072B2", ("pf-kde", ""): "#56B4E9", ("branching", "branches chosen"): "#444444"}
 """Filters and arms that neural filters are set against, with their colours."""
 LEAST = 4e-4
 """Stands for a divergence of zero, which has no logarithm; a table has it as 0.000."""
@@ -85,7 +85,7 @@ def page(folder: Path) -> Page:
 def points(records: Sequence[Record], results: Path) -> dict[str, list[Point]]:
     """By configuration the filters that have both a time and a divergence. An update of a long episode takes the time
     of one of a short one."""
-    times = {(entry.config, row_of(entry)): entry for entry in summary(records) if entry.metric == "us_per_update"}
+    times = {(entry.config, entry.row): entry for entry in summary(records) if entry.metric == "us_per_update"}
     times |= {(f"{config}{LONG_ENDING}", row): entry for (config, row), entry in times.items()}
     found: dict[str, list[Point]] = {}
     for config in sorted({config for config, _ in times}):
@@ -93,9 +93,9 @@ def points(records: Sequence[Record], results: Path) -> dict[str, list[Point]]:
         mine: dict[Row, Point] = {}
         for source in (own, results / "beyond"):
             for entry in summary(read_records(source)) if records_path(source).exists() else ():
-                row = row_of(entry)
+                row = entry.row
                 time = times.get((config, row))
-                told = source == own or row[:2] == ("nbf", "default") or row[:2] in RIVALS
+                told = source == own or row[:2] == ("nbf", "default") or row[:2] in BASELINES
                 if (entry.config, entry.metric, entry.step) == (config, "js", ALL) and time is not None and told:
                     # What both have is that of the experiment itself.
                     mine.setdefault(row, Point(row, entry.value, entry.se or 0.0, time.value, entry.calls))
@@ -109,14 +109,14 @@ def points(records: Sequence[Record], results: Path) -> dict[str, list[Point]]:
     return {config: sorted(each, key=lambda point: row_order(point.row)) for config, each in found.items()}
 
 
-def break_even(own: Point, rivals: Sequence[Point]) -> str:
-    """The cost of a call from which on a filter beats all rivals of one kind at equal time, as a table says it.
+def break_even(own: Point, baselines: Sequence[Point]) -> str:
+    """The cost of a call from which on a filter beats all baselines of one kind at equal time, as a table says it.
 
-    Where its divergence is outside of the rivals', only a bound can be told, by the nearest of them.
+    Where its divergence is outside of the baselines', only a bound can be told, by the nearest of them.
     """
-    if not rivals:
+    if not baselines:
         return MISSING
-    ordered = sorted(rivals, key=lambda point: point.calls)
+    ordered = sorted(baselines, key=lambda point: point.calls)
     calls = np.array([point.calls for point in ordered], float)
     spent = np.array([point.microseconds for point in ordered])
     js = np.minimum.accumulate([max(point.js, LEAST) for point in ordered])
@@ -135,22 +135,22 @@ def break_even(own: Point, rivals: Sequence[Point]) -> str:
 def table(found: Mapping[str, Sequence[Point]]) -> str:
     """One line for each neural filter of each configuration."""
     heads = ["Configuration", "Filter", "JS", "µs without cost", "calls"]
-    lines = [[*heads, *(f"better than any {FILTERS[rival]} from" for rival, _ in RIVALS)]]
+    lines = [[*heads, *(f"better than any {FILTERS[baseline]} from" for baseline, _ in BASELINES)]]
     for config, each in found.items():
         for point in each:
             if point.row[0] == "nbf":
-                rivals = [[other for other in each if other.row[:2] == rival] for rival in RIVALS]
+                baselines = [[other for other in each if other.row[:2] == baseline] for baseline in BASELINES]
                 numbers = [f"{point.js:.3f} ± {point.se:.3f}", f"{point.microseconds:.0f}", f"{point.calls}"]
-                ends = [break_even(point, some) for some in rivals]
+                ends = [break_even(point, some) for some in baselines]
                 lines.append([name_of(config), label(*point.row), *numbers, *ends])
     return layout(lines)
 
 
-def rival_js(rivals: Sequence[Point], price: Callable[[Point], float], spent: float) -> str:
-    """The divergence of a rival of some price, between those on record (logarithms of both); a bound beyond them."""
-    if not rivals:
+def baseline_js(baselines: Sequence[Point], price: Callable[[Point], float], spent: float) -> str:
+    """The divergence of a baseline of some price, between those on record (logarithms of both); a bound beyond them."""
+    if not baselines:
         return MISSING
-    ordered = sorted(rivals, key=price)
+    ordered = sorted(baselines, key=price)
     prices, js = np.log([price(point) for point in ordered]), [point.js for point in ordered]
     sign = "≤ " if np.log(spent) > prices[-1] else "≥ " if np.log(spent) < prices[0] else ""
     return f"{sign}{np.exp(np.interp(np.log(spent), prices, np.log(np.maximum(js, LEAST)))):.3f}"
@@ -167,9 +167,9 @@ def equal_table(found: Mapping[str, Sequence[Point]]) -> str:
         for point in each:
             if point.row[0] == "nbf" and point.row[1] in ("faithful", "default"):
                 cells = [f"{point.calls}", f"{point.microseconds:.0f}", f"{point.js:.3f}"]
-                for rivals in kinds:
-                    cells.append(rival_js(rivals, lambda rival: rival.calls, float(point.calls)))
-                    cells.append(rival_js(rivals, lambda rival: rival.microseconds, point.microseconds))
+                for baselines in kinds:
+                    cells.append(baseline_js(baselines, lambda baseline: baseline.calls, float(point.calls)))
+                    cells.append(baseline_js(baselines, lambda baseline: baseline.microseconds, point.microseconds))
                 lines.append([name_of(config), label(*point.row), *cells])
     return layout(lines)
 
@@ -177,7 +177,7 @@ def equal_table(found: Mapping[str, Sequence[Point]]) -> str:
 def check_table(records: Sequence[Record]) -> str:
     """What a really slow simulator takes, and what is foretold."""
     lines = [["Configuration", "Filter", "µs a call", "µs an update, measured", "foretold", "ratio"]]
-    entries = {(entry.config, row_of(entry), entry.metric): entry for entry in summary(records)}
+    entries = {(entry.config, entry.row, entry.metric): entry for entry in summary(records)}
     for (config, row, metric), entry in sorted(entries.items(), key=lambda item: (item[0][0], row_order(item[0][1]))):
         plain = entries.get((config, row, "us_per_update"))
         if metric == "us_per_update" or plain is None:
@@ -196,7 +196,7 @@ def figure(found: Mapping[str, Sequence[Point]]) -> Figure:
     arms = sorted({point.row[1] for each in found.values() for point in each if point.row[0] == "nbf"})
     arms.sort(key=lambda arm: row_order(("nbf", arm, 0)))
     colours = {("nbf", arm): NEURAL[place % len(NEURAL)] for place, arm in enumerate(arms)}
-    colours |= RIVALS
+    colours |= BASELINES
     handles = {}
     for line, (config, each) in zip(axes, found.items(), strict=True):
         for axis, cost in zip(line, (None, *COSTS), strict=True):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nbf.files.atomic import write_atomically
-from nbf_paper.records import ALL, Record, RecordError, Summary, summary
+from nbf_paper.records import ALL, Record, RecordError, Row, Summary, summary
 
 FILTERS = {
     "exact": "Exact",
@@ -38,9 +38,6 @@ FILTERS = {
 """How each filter is called in a report, in the order of the rows."""
 MISSING = "–"
 """What stands in a cell that no record fills."""
-
-Row = tuple[str, str, int]
-"""A filter, its arm and its number of particles."""
 
 
 @dataclass(frozen=True)
@@ -67,13 +64,8 @@ def label(filter: str, arm: str = "", particles: int = 0) -> str:
     return f"{name}{count}{variant}"
 
 
-def row_of(record: Record | Summary) -> Row:
-    """The row that a record belongs to."""
-    return (record.filter, record.arm, record.particles)
-
-
 def row_order(row: Row) -> tuple[int, str, bool, str, int]:
-    """Sorts rows: exact, the ceiling, NBF and then its rivals; the paper's arm first; few particles first."""
+    """Sorts rows: exact, the ceiling, NBF and then its baselines; the paper's arm first; few particles first."""
     names = list(FILTERS)
     filter, arm, particles = row
     place = names.index(filter) if filter in names else len(names)
@@ -103,7 +95,7 @@ def markdown_table(
     """
     found = [entry for entry in summary(records) if entry.metric == metric and entry.step == step]
     columns = list(configs) if configs is not None else sorted({entry.config for entry in found}, key=config_order)
-    cells = {(row_of(entry), entry.config): entry for entry in found if entry.config in columns}
+    cells = {(entry.row, entry.config): entry for entry in found if entry.config in columns}
     if not cells:
         where = f" in {', '.join(columns)}" if columns else ""
         raise RecordError(f"No record has metric {metric!r} at step {step!r}{where}: there is nothing to tabulate.")

@@ -13,10 +13,10 @@ from matplotlib.patches import Circle
 
 from nbf.plot.style import AGENT, BELIEF, FAINT, INK
 from nbf_paper.pictures import read_picture
-from nbf_paper.records import ALL, Record, Summary, read_records, summary
+from nbf_paper.records import ALL, Record, Row, Summary, read_records, summary
 from nbf_paper.report.claims import Claim, beside
 from nbf_paper.report.plots import divergence_figure
-from nbf_paper.report.tables import MISSING, Page, Row, cell, label, layout, row_of, row_order
+from nbf_paper.report.tables import MISSING, Page, cell, label, layout, row_order
 
 PAPER = {
     ("pf", "", 32): (0.638, 0.001), ("pf", "", 64): (0.607, 0.001), ("pf", "", 128): (0.565, 0.001),
@@ -64,7 +64,7 @@ def page(folder: Path) -> Page:
 def table(records: list[Record]) -> str:
     """One line per filter: the paper's number, ours to its reference, ours to the truth, and the agent's distance."""
     found: dict[tuple[Row, str], Summary] = {
-        (row_of(entry), entry.metric): entry for entry in summary(records) if entry.step == ALL
+        (entry.row, entry.metric): entry for entry in summary(records) if entry.step == ALL
     }
     rows = sorted({row for row, metric in found if metric == "js"}, key=row_order)
     heads = ["Filter", "JS to PF(1024), paper", "JS to PF(1024), ours", "JS to the truth, ours", "final distance"]
@@ -89,14 +89,14 @@ def drawn(record: Record) -> bool:
 def distance_figure(records: list[Record]) -> Figure:
     """How far from the origin the agent stops, with each filter."""
     found = [entry for entry in summary(records) if entry.metric == "distance" and entry.step == ALL]
-    found.sort(key=lambda entry: row_order(row_of(entry)), reverse=True)
+    found.sort(key=lambda entry: row_order(entry.row), reverse=True)
     figure = Figure(figsize=(5.6, 0.6 + 0.26 * len(found)), layout="constrained")
     axis = figure.subplots()
     places = np.arange(len(found))
     errors = [entry.se or 0.0 for entry in found]
     colours = ["#D55E00" if entry.filter == "nbf" else "#0072B2" if entry.filter == "pf" else FAINT for entry in found]
     axis.barh(places, [entry.value for entry in found], xerr=errors, color=colours, height=0.7, ecolor=INK)
-    axis.set_yticks(places, [label(*row_of(entry)) for entry in found], fontsize=8.5)
+    axis.set_yticks(places, [label(*entry.row) for entry in found], fontsize=8.5)
     axis.set_xlabel("distance from the origin at the end")
     axis.spines[["top", "right"]].set_visible(False)
     return figure

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nbf_paper.names import WALL_CLOCK_GRIDS
-from nbf_paper.records import RecordError, Summary, read_records, summary
-from nbf_paper.report.tables import MISSING, Page, Row, label, layout, row_of
+from nbf_paper.records import RecordError, Row, Summary, read_records, summary
+from nbf_paper.report.tables import MISSING, Page, label, layout
 
 GRIDS = tuple(name.removesuffix("-fixed") for name in WALL_CLOCK_GRIDS)
 """The paper's columns."""
@@ -40,7 +40,7 @@ Found = Mapping[tuple[Row, str, str], Summary]
 def page(folder: Path) -> Page:
     """The tables of the records in a folder."""
     entries = summary(read_records(folder))
-    found = {(row_of(entry), entry.config.removesuffix("-fixed"), entry.metric): entry for entry in entries}
+    found = {(entry.row, entry.config.removesuffix("-fixed"), entry.metric): entry for entry in entries}
     if not found:
         raise RecordError(f"There are no times in {folder}: make them with `nbf-paper reproduce wall-clock`.")
     rows = [*PAPER, *OURS, TUNED]

@@ -19,9 +19,9 @@ class Classical(Experiment):
     quick = Amount(episodes=10)
 
     def jobs(self, amount: Amount) -> Sequence[Job]:
-        from nbf_paper.experiments.classical import ClassicalJob, EvaluationConfig
+        from nbf_paper.experiments.classical import ClassicalEvaluation, ClassicalJob
 
-        evaluation = EvaluationConfig(episodes=amount.episodes_or(500))
+        evaluation = ClassicalEvaluation(episodes=amount.episodes_or(500))
         return [ClassicalJob(seed, evaluation=evaluation) for seed in amount.checked_seeds()]
 
     @staticmethod

@@ -28,9 +28,9 @@ class Convergence(Experiment):
     """Particle counts; the slope is that from 1024 on."""
 
     def jobs(self, amount: Amount) -> Sequence[Job]:
-        from nbf_paper.experiments.convergence import ARMS, ConvergenceJob, EvaluationConfig
+        from nbf_paper.experiments.convergence import ARMS, ConvergenceEvaluation, ConvergenceJob
 
-        evaluation = EvaluationConfig(particles=self.particles) if self.particles else EvaluationConfig()
+        evaluation = ConvergenceEvaluation(particles=self.particles) if self.particles else ConvergenceEvaluation()
         evaluation = replace(evaluation, episodes=amount.episodes_or(evaluation.episodes))
         return [
             ConvergenceJob(arm, seed, evaluation=evaluation)

@@ -25,10 +25,10 @@ class Donuts(Experiment):
     cfm-ot."""
 
     def jobs(self, amount: Amount) -> Sequence[Job]:
-        from nbf_paper.experiments.donuts import DECODERS, DonutsJob, EvaluationConfig
+        from nbf_paper.experiments.donuts import DECODERS, DonutsEvaluation, DonutsJob
 
         steps = amount.checked_steps()
-        evaluation = EvaluationConfig(beliefs=amount.episodes_or(500))
+        evaluation = DonutsEvaluation(beliefs=amount.episodes_or(500))
         return [
             DonutsJob(decoder, seed, steps=steps, evaluation=evaluation)
             for decoder in self.decoder or DECODERS

@@ -19,11 +19,11 @@ class FineTuned(Experiment):
     quick = Amount(steps=400, episodes=2)
 
     def jobs(self, amount: Amount) -> Sequence[Job]:
-        from nbf_paper.experiments.fine_tuned import CONFIG, EvaluationConfig, FineTunedJob
+        from nbf_paper.experiments.fine_tuned import CONFIG, FineTunedEvaluation, FineTunedJob
         from nbf_paper.experiments.gridworld import arm_of
 
         steps = amount.checked_steps() or arm_of(CONFIG, "recurrent")[1].steps
-        evaluation = EvaluationConfig(episodes=amount.episodes_or(50))
+        evaluation = FineTunedEvaluation(episodes=amount.episodes_or(50))
         return [FineTunedJob(seed, steps, evaluation) for seed in amount.checked_seeds()]
 
     @staticmethod

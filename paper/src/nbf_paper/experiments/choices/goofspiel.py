@@ -29,10 +29,10 @@ class Goofspiel(Experiment):
     same, told the public history), recurrent (the paper's baseline)."""
 
     def jobs(self, amount: Amount) -> Sequence[Job]:
-        from nbf_paper.experiments.goofspiel import POOL_GAMES, EvaluationConfig, GoofspielJob, training_of
+        from nbf_paper.experiments.goofspiel import POOL_GAMES, GoofspielEvaluation, GoofspielJob, training_of
         from nbf_paper.experiments.selfplay import SelfPlayConfig
 
-        evaluation, checkpoints, games = EvaluationConfig(), SelfPlayConfig().checkpoints, POOL_GAMES
+        evaluation, checkpoints, games = GoofspielEvaluation(), SelfPlayConfig().checkpoints, POOL_GAMES
         evaluation = replace(evaluation, episodes=amount.episodes_or(evaluation.episodes, 4))
         if amount.few:
             evaluation = replace(evaluation, particle_filters=(64, 512))

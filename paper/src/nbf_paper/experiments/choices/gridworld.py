@@ -32,11 +32,11 @@ class Gridworld(Experiment):
     trained, kernel (the kernel mean embedding)."""
 
     def jobs(self, amount: Amount) -> Sequence[Job]:
-        from nbf_paper.experiments.gridworld import EvaluationConfig, parsed, trained_jobs
+        from nbf_paper.experiments.gridworld import GridworldEvaluation, parse_configs, trained_jobs
         from nbf_paper.experiments.untrained import KERNEL, GridworldKernelJob
 
         seeds, configs = amount.checked_seeds(), self.config or GRIDWORLD_NAMES
-        evaluation = EvaluationConfig(episodes=amount.episodes_or(500))
+        evaluation = GridworldEvaluation(episodes=amount.episodes_or(500))
         if amount.few:
             evaluation = replace(evaluation, particle_filters=(32, 512), neural_filters=(32,))
         trained = [arm for arm in self.arm if arm != KERNEL]
@@ -44,7 +44,8 @@ class Gridworld(Experiment):
         if trained or not self.arm:
             found += trained_jobs(configs, trained, seeds, amount.checked_steps(), evaluation)
         if KERNEL in self.arm:
-            found += [GridworldKernelJob(config, seed, evaluation) for config in parsed(configs) for seed in seeds]
+            grids = parse_configs(configs)
+            found += [GridworldKernelJob(config, seed, evaluation) for config in grids for seed in seeds]
         return found
 
     @staticmethod

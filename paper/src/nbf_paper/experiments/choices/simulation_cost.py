@@ -8,6 +8,7 @@ from pathlib import Path
 
 from nbf_paper.experiments.choices.experiment import Amount, Experiment, Part
 from nbf_paper.experiments.job import Job
+from nbf_paper.names import TIMED_CONFIGS
 from nbf_paper.report.tables import Page
 
 
@@ -19,7 +20,7 @@ class SimulationCost(Experiment):
     name = "simulation-cost"
     quick = Amount(episodes=20, few=True)
 
-    config: tuple[str, ...] = ("8-2D-random", "8-3D-random", "triangulation", "k=6")
+    config: tuple[str, ...] = TIMED_CONFIGS
     """Configurations, as records name them; their divergences must be recorded."""
 
     def jobs(self, amount: Amount) -> Sequence[Job]:

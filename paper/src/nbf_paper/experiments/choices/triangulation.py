@@ -23,13 +23,18 @@ class Triangulation(Experiment):
     kernel mean embedding) and classical (cubature and ensemble Kalman filters)."""
 
     def jobs(self, amount: Amount) -> Sequence[Job]:
-        from nbf_paper.experiments.triangulation import POOL_EPISODES, TRAINING, EvaluationConfig, TriangulationJob
+        from nbf_paper.experiments.triangulation import (
+            POOL_EPISODES,
+            TRAINING,
+            TriangulationEvaluation,
+            TriangulationJob,
+        )
         from nbf_paper.experiments.untrained import CLASSICAL, KERNEL, UntrainedTriangulationJob
 
         training, pool = TRAINING, POOL_EPISODES
         if (steps := amount.checked_steps()) is not None:  # a short training needs no large pool
             training, pool = replace(TRAINING, steps=steps), min(POOL_EPISODES, max(64, steps))
-        evaluation = EvaluationConfig(episodes=amount.episodes_or(100))
+        evaluation = TriangulationEvaluation(episodes=amount.episodes_or(100))
         if amount.few:
             few = {"particle_filters": (32, 256), "smoothed_filters": (32,), "neural_filters": (32,)}
             evaluation = replace(evaluation, **few, resolution=100)

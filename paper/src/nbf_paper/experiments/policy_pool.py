@@ -1,0 +1,157 @@
+"""The pool of Goofspiel policies that self-play makes: one file, split into policies to train on and to test on."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Int
+
+from nbf import prng
+from nbf.environments.goofspiel_game import CardPolicy
+from nbf.errors import InputError
+from nbf.files.checkpoint import fill, named_leaves, read_file, remove_unfinished, write_file
+from nbf.training.progress import Progress
+from nbf_paper.experiments.selfplay import SelfPlayConfig, SelfPlayRun, advance, start
+
+KIND = "nbf pool of Goofspiel policies"
+SAVE_EVERY = 20.0
+"""Seconds between two saves of a pool in progress."""
+
+
+class PolicySplit(eqx.Module):
+    """The parts of a pool."""
+
+    training: CardPolicy
+    """To train on."""
+    random: CardPolicy
+    """To test on, of the runs that were trained on."""
+    run: CardPolicy
+    """To test on, a run of its own."""
+
+
+SPLITS = ("random", "run")
+"""The parts to test on; the first is the paper's."""
+
+
+class PolicyPool(eqx.Module):
+    """The policies of all runs, in their order, with a leading axis on every leaf."""
+
+    policies: CardPolicy
+    config: SelfPlayConfig = eqx.field(static=True)
+    seconds: float = eqx.field(static=True)
+
+    @property
+    def size(self) -> int:
+        return self.policies.biases[0].shape[0]
+
+    def run_of(self) -> Int[np.ndarray, " size"]:
+        """Which run each policy comes from."""
+        return np.arange(self.size) // self.config.checkpoints
+
+    def split(self) -> PolicySplit:
+        """Policies to train on, and two sets to test on.
+
+        The last run is kept from training whole: nothing of it was ever seen. Of the other runs a quarter is kept,
+        at random, as in the paper; a neighbour of each, nearly alike, was trained on.
+        """
+        if self.config.runs < 2 or self.size < 4:
+            raise InputError(f"A split needs 4 policies, of 2 runs; got {self.size} of {self.config.runs}.")
+        last = self.run_of() == self.config.runs - 1
+        seen = np.random.default_rng(self.config.seed).permutation(np.flatnonzero(~last))
+        quarter = max(1, len(seen) // 4)
+        return PolicySplit(
+            self.some(np.sort(seen[quarter:])), self.some(np.sort(seen[:quarter])), self.some(np.flatnonzero(last))
+        )
+
+    def some(self, numbers: Int[np.ndarray, " n"]) -> CardPolicy:
+        """Only these policies."""
+        return jax.tree.map(lambda leaf: leaf[numbers], self.policies)
+
+
+def pool_path(runs: Path, config: SelfPlayConfig) -> Path:
+    """The file of the policies of a config, in a folder of trainings."""
+    usual = SelfPlayConfig(cards=config.cards)
+    size = "" if config == usual else f"-{config.runs}x{config.checkpoints}"
+    return runs / "goofspiel" / f"pool-{config.cards}{size}.safetensors"
+
+
+@dataclass
+class _UnfinishedPool:
+    """A pool in the making."""
+
+    config: SelfPlayConfig
+    policies: list[CardPolicy] = field(default_factory=list)
+    run: SelfPlayRun | None = None
+    seconds: float = 0.0
+
+    def save(self, path: Path) -> None:
+        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *self.policies)
+        notes = {"done": str(len(self.policies)), "seconds": repr(self.seconds)}
+        write_file(path, named_leaves((stacked, self.run)), {**_identity(self.config), **notes})
+
+
+def _identity(config: SelfPlayConfig) -> dict[str, str]:
+    return {"kind": KIND, "config": json.dumps(config.settings)}
+
+
+def _abstract(config: SelfPlayConfig, count: int) -> tuple[CardPolicy, SelfPlayRun]:
+    """The shapes of a file's leaves."""
+    last = eqx.filter_eval_shape(start, config, 0)
+    stacked = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype), last.opponent)
+    return stacked, last
+
+
+def read_pool(path: Path, config: SelfPlayConfig | None = None) -> tuple[PolicyPool, SelfPlayRun]:
+    """A pool from its file, finished or not; of one config, if one is given."""
+    metadata, _ = read_file(path)
+    if metadata.get("kind") != KIND:
+        raise InputError(f"{path} holds no pool of Goofspiel policies: make one with `nbf-paper selfplay goofspiel`.")
+    try:
+        found = SelfPlayConfig(**json.loads(metadata["config"]))
+        done, seconds = int(metadata["done"]), float(metadata["seconds"])
+    except (KeyError, ValueError, TypeError) as error:
+        raise InputError(f"{path} is a damaged pool ({error}). Remove it to make it anew.") from error
+    if not 1 <= done <= found.runs * found.checkpoints or max(found.width, found.cards) > 1000 or found.depth > 10:
+        raise InputError(f"{path} is a damaged pool: {done} policies of {found}. Remove it to make it anew.")
+    if config is not None and found != config:
+        raise InputError(f"{path} was made with other settings ({found}, now {config}). Ask for its own, or remove it.")
+    skeleton = _abstract(found, done)
+    _, leaves = read_file(path, eqx.filter(skeleton, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct)))
+    policies, last = fill(skeleton, leaves, path)
+    return PolicyPool(policies, found, seconds), last
+
+
+def make_pool(config: SelfPlayConfig, path: Path, *, progress: bool = True) -> PolicyPool:
+    """The pool of a file, made as far as it is not: stop it with Ctrl-C, call again to go on."""
+    total, made = config.runs * config.checkpoints, _UnfinishedPool(config)
+    remove_unfinished(path)
+    if path.exists():
+        pool, made.run = read_pool(path, config)
+        made.policies = [jax.tree.map(lambda leaf: np.asarray(leaf[i]), pool.policies) for i in range(pool.size)]  # noqa: B023
+        made.seconds = pool.seconds
+    title = f"self-play, {config.cards} cards"
+    with Progress(title, total, len(made.policies), enabled=progress, unit="policy") as bar:
+        saved = last = time.monotonic()
+        try:
+            while len(made.policies) < total:
+                loop, number = divmod(len(made.policies), config.checkpoints)
+                before = start(config, loop) if number == 0 or made.run is None else made.run
+                key = prng.stream(config.seed, "selfplay", config.cards, "play", loop, number)
+                after = made.run = jax.block_until_ready(advance(config, key, before))
+                made.policies.append(jax.device_get(after.opponent))
+                now = time.monotonic()
+                made.seconds, last = made.seconds + now - last, now
+                bar.update(len(made.policies))
+                if now - saved > SAVE_EVERY and len(made.policies) < total:
+                    made.save(path)
+                    saved = time.monotonic()
+        finally:
+            if made.policies:
+                made.save(path)
+    return read_pool(path, config)[0]

@@ -1,0 +1,170 @@
+"""Records on disk: reading, and adding what a run measured.
+
+Both files of a folder are only ever replaced whole, so that killing a run at any moment leaves the old file or the new
+one. `runs.json` never claims a run whose records are not on disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import dataclasses
+import io
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from nbf.files.atomic import check_writable, write_atomically
+from nbf_paper.records.schema import ALL, COLUMNS, Record, RecordError, Run, record_order, to_json
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks: there, one run per folder at a time.
+    fcntl = None
+
+
+def records_path(path: str | os.PathLike[str]) -> Path:
+    """The file of a folder of records; a file stays itself."""
+    return Path(path) / "records.csv" if Path(path).is_dir() else Path(path)
+
+
+def read_records(path: str | os.PathLike[str]) -> list[Record]:
+    """The records of a folder or file; a line that is not a record is an error that names it."""
+    file = records_path(path)
+    content = _read_text(file)
+    records: dict[tuple[str | int, ...], Record] = {}
+    with io.StringIO(content, newline="") as text:
+        rows = csv.reader(text, strict=True)
+        try:
+            if (header := next(rows, None)) != list(COLUMNS):
+                wanted = ",".join(COLUMNS)
+                raise RecordError(f"the header is {','.join(header or []) or 'missing'}, but must be {wanted}")
+            for row in rows:
+                record = _parse(row)
+                if record.key in records:
+                    raise RecordError(f"the same record stands twice: {record.key}")
+                records[record.key] = record
+            if not content.endswith("\n"):
+                raise RecordError("the file ends within this line, so it may be cut short")
+        except (RecordError, csv.Error) as error:
+            hint = "Mend or delete this line, or restore the file from git; then run again."
+            raise RecordError(f"{file}, line {max(rows.line_num, 1)}: {error}. {hint}") from None
+    return list(records.values())
+
+
+def read_runs(folder: str | os.PathLike[str]) -> list[Run]:
+    """The runs behind a folder's records; none if it has no `runs.json`."""
+    file = Path(folder) / "runs.json"
+    if not file.exists():
+        return []
+    try:
+        return [_run(entry) for entry in json.loads(_read_text(file))]
+    except RecordError:
+        raise
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        raise RecordError(f"{file} is not a list of runs ({error}). Restore it from git, or delete it.") from None
+
+
+def _run(entry: Mapping[str, Any]) -> Run:
+    run = Run(**{**entry, "made": tuple(entry["made"])})
+    kinds = {"key": (str,), "seed": (int,), "command": (str,), "seconds": (int, float), "config": (dict,),
+             "versions": (dict,), "made": (list,)}  # fmt: skip
+    for name, kind in kinds.items():
+        if type(entry.get(name)) not in kind:
+            raise TypeError(f"the {name} of a run is {str(entry.get(name))[:40]!r}")
+    if not all(isinstance(series, str) for series in run.made) or not math.isfinite(run.seconds):
+        raise TypeError(f"the made or the seconds of run {run.key!r} are none")
+    to_json(entry, indent=None)
+    return run
+
+
+def _read_text(file: Path) -> str:
+    try:
+        return file.read_bytes().decode()
+    except FileNotFoundError:
+        raise RecordError(f"There are no records at {file}. Make them with `nbf-paper reproduce` first.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecordError(f"{file} cannot be read: {error}.") from None
+
+
+def _parse(row: list[str]) -> Record:
+    if len(row) != len(COLUMNS):
+        raise RecordError(f"{len(row)} columns instead of {len(COLUMNS)}")
+    cells: dict[str, Any] = dict(zip(COLUMNS, row, strict=True))
+    for name in ("particles", "calls", "seed", "step", "episodes", "value", "se"):
+        cell = cells[name]
+        if (name, cell) in (("step", ALL), ("se", "")):
+            cells[name] = cell or None
+            continue
+        kind = float if name in ("value", "se") else int
+        try:
+            cells[name] = kind(cell)
+        except ValueError:
+            raise RecordError(f"the {name} {cell!r} is not a {kind.__name__}") from None
+    return Record(**cells)
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def write_records(path: str | os.PathLike[str], records: Iterable[Record]) -> None:
+    """Write a `records.csv`, in one order whatever the order given."""
+    with io.StringIO(newline="") as text:
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows(dataclasses.astuple(record) for record in sorted(records, key=record_order))
+        write_atomically(path, text.getvalue())
+
+
+def add(folder: str | os.PathLike[str], records: Iterable[Record], run: Run) -> None:
+    """Merge what a run measured into a folder. Doing it twice is doing it once."""
+    home, new = Path(folder), {record.key: record for record in records}
+    to_json(dataclasses.asdict(run), indent=None)  # what JSON cannot hold is refused before anything is written
+    check_writable(home)
+    made = {_series(record) for record in new.values()}
+    with _locked(home):
+        kept = read_records(home) if (home / "records.csv").exists() else []
+        before = read_runs(home)
+        runs = [dataclasses.replace(old, made=tuple(sorted(set(old.made) - made))) for old in before]
+        runs = [old for old in runs if old.made and old.key != run.key]
+        if [old.made for old in runs] != [old.made for old in before]:
+            _write_runs(home, runs)
+        write_records(home / "records.csv", {**{record.key: record for record in kept}, **new}.values())
+        _write_runs(home, [*runs, dataclasses.replace(run, made=tuple(sorted(made)))])
+
+
+def completed(folder: str | os.PathLike[str], key: str) -> bool:
+    """Whether the run of this key is recorded, with every series that it made still on disk."""
+    run = next((run for run in read_runs(folder) if run.key == key), None)
+    if run is None or not (Path(folder) / "records.csv").exists():
+        return False
+    return set(run.made) <= {_series(record) for record in read_records(folder)}
+
+
+def _series(record: Record) -> str:
+    return "/".join(str(part) for part in record.group[1:])
+
+
+def _write_runs(folder: Path, runs: Iterable[Run]) -> None:
+    entries = [dataclasses.asdict(run) for run in sorted(runs, key=lambda run: run.key)]
+    write_atomically(folder / "runs.json", to_json(entries, indent=1) + "\n")
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a folder, so that two runs that end together do not lose each other's records."""
+    handle = os.open(folder, os.O_RDONLY) if fcntl else None
+    try:
+        if fcntl and handle is not None:
+            with contextlib.suppress(OSError):  # some network disks cannot lock a folder
+                fcntl.flock(handle, fcntl.LOCK_EX)
+        for name in ("records.csv", "runs.json"):
+            for left_by_a_kill in folder.glob(f".{name}.*.tmp"):
+                left_by_a_kill.unlink(missing_ok=True)
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
