@@ -13,6 +13,7 @@ import pytest
 from constructors import EMBEDDING, ENCODERS, with_random_parameters
 from tolerances import FLOAT
 
+from nbf.contracts import StateSpace
 from nbf.errors import InputError
 from nbf.files.checkpoint import load_model, save_model
 from nbf.models.attention import AttentionConfig, AttentionTable, attention_weights
@@ -37,12 +38,12 @@ SIZES = [1, 16]
 def encoder(name):
     if name == "tabular":
         return TabularModel(SPACE)
-    made = ENCODERS[name.removeprefix("table of ")](jax.random.key(3), SPACE.features)
+    made = ENCODERS[name.removeprefix("table of ")](jax.random.key(3), SPACE.num_features)
     return made.prepared(SPACE) if name.startswith("table of ") else made
 
 
 @eqx.filter_jit
-def embed(encoder, states, log_weights, space=SPACE):
+def embed(encoder, states, log_weights, space: StateSpace = SPACE):
     tabular = isinstance(encoder, TabularModel)
     return encoder.embed(states, log_weights) if tabular else encoder(states, log_weights, space)
 
@@ -256,11 +257,12 @@ def test_the_table_is_the_network(name, weighted_set):
 def test_what_is_prepared_holds_no_network_of_single_states(name, key):
     """On a lattice that is small enough; elsewhere the encoder stays as it is."""
     kinds = {"mean": TableEncoder, "deep sets": DeepSetsEncoder, "attention": AttentionTable}
-    table = encoder(f"table of {name}")
+    network, table = encoder(name), encoder(f"table of {name}")
     assert type(table) is kinds[name]
+    assert not isinstance(network, TabularModel)
+    assert not isinstance(table, TabularModel)
     assert jax.tree.structure(table.prepared(SPACE)) == jax.tree.structure(table)
-    assert not any(leaf.shape[-1:] == (SPACE.features,) for leaf in jax.tree.leaves(table))
-    network = encoder(name)
+    assert not any(leaf.shape[-1:] == (SPACE.num_features,) for leaf in jax.tree.leaves(table))
     for space in (PLANE, Lattice((65, TABLE_LIMIT // 64))):
         assert eqx.tree_equal(network.prepared(space), network)
 
