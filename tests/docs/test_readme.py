@@ -30,9 +30,10 @@ def test_the_recipe_for_a_decoder_makes_a_sound_model():
     """Every block of the page on models runs, and the model of its last one keeps the contract."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "models.md").read_text(), re.DOTALL)
     assert len(blocks) == 2
-    for block in blocks:
-        names: dict[str, Any] = {"__name__": "models_page"}
+    pages: list[dict[str, Any]] = [{"__name__": "models_page"} for _ in blocks]
+    for block, names in zip(blocks, pages, strict=True):
         exec(compile(block, "models.md", "exec", dont_inherit=True), names)
+    names = pages[-1]
     report = check_model(names["model"], names["model"].space)
     assert report.passed, str(report)
     with pytest.raises(InputError, match="lattice"):
@@ -40,6 +41,7 @@ def test_the_recipe_for_a_decoder_makes_a_sound_model():
 
 
 def test_links_point_at_files():
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+    pages = [page for folder in ("docs", "paper/docs") for page in sorted((ROOT / folder).glob("*.md"))]
+    for page in (ROOT / "README.md", *pages):
         for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / link).exists(), f"{page.name} links to {link}, which is not there"

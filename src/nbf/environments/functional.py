@@ -98,7 +98,7 @@ def environment(
         log_likelihood: `log_likelihood(observation, state, next_state)` is log H(x, x')[y].
         space: Of the states.
         look_ahead: `look_ahead(observation, state, policy)` is a guess at log p(y | x) without simulation, by which a
-            neural filter selects the states that it simulates (docs/beyond.md). None if there is none.
+            neural filter selects the states that it simulates (paper/docs/beyond.md). None if there is none.
         parameters: A pytree that may change without compiling again; None if there is none.
         observation: An example, whose structure, shapes and types observations must have; by default those that
             `observe` gives.

@@ -22,6 +22,8 @@ class Report(Command):
     """Folder of the records."""
     docs: Path = Path("docs")
     """Folder of the documentation: figures go to DOCS/figures, tables into its Markdown files."""
+    paper: Path = Path("paper/docs")
+    """Another folder of Markdown files with tables."""
     readme: Path = Path("README.md")
     """Another Markdown file with tables."""
     html: Path = Path("nbf-report.html")
@@ -33,7 +35,8 @@ class Report(Command):
         from nbf.plot.terminal import Meter
         from nbf_paper.report.pages import write_pages
 
-        documents = [path for path in (*sorted(self.docs.glob("*.md")), self.readme) if path.exists()]
+        pages = (*sorted(self.docs.glob("*.md")), *sorted(self.paper.glob("*.md")), self.readme)
+        documents = [path for path in pages if path.exists()]
         with Meter() as meter:
 
             def episode() -> Episode:

@@ -1,5 +1,5 @@
 """Beyond the paper: the default `NeuralBayesianFilter`, each of its parts left out, and its baselines, at equal numbers
-of simulator calls (docs/beyond.md).
+of simulator calls (paper/docs/beyond.md).
 
 Episodes, trained models and scores are those of each domain's own experiment. Where transition probabilities are known,
 the baselines are Fearnhead and Clifford's particle filter, in its original form and with the default filter's selection
