@@ -15,7 +15,7 @@ from constructors import EMBEDDING, with_random_parameters
 from tolerances import FLOAT
 
 from nbf.errors import InputError
-from nbf.models.autoregressive import FEW, AutoregressiveConfig, inverse_cdf
+from nbf.models.autoregressive import LARGEST_TRIANGULAR, AutoregressiveConfig, inverse_cdf
 from nbf.models.belief_model import LatticeConfig, ModelConfig, TokensConfig
 from nbf.spaces import Box, Lattice, Tokens
 
@@ -213,7 +213,7 @@ def test_the_mean_score_is_zero():
     np.testing.assert_allclose(probs @ scores, np.zeros(EMBEDDING), **FLOAT)
 
 
-@pytest.mark.parametrize("size", [3, FEW + 2])
+@pytest.mark.parametrize("size", [3, LARGEST_TRIANGULAR + 2])
 def test_an_inverse_cdf_never_gives_what_has_no_probability(size):
     """Even for a draw of exactly 0 or 1, probabilities that underflow, and columns with a single positive entry."""
     rng = np.random.default_rng(0)

@@ -14,14 +14,8 @@ from tolerances import EXACT, FLOAT
 from nbf.errors import InputError
 from nbf.files.checkpoint import load_model, save_model
 from nbf.models.belief_model import MODELS
-from nbf.models.kernel import (
-    BoxKernelConfig,
-    Landmarks,
-    LatticeKernelConfig,
-    gaussian_kernel,
-    halton,
-    pick_landmarks,
-)
+from nbf.models.kernel import BoxKernelConfig, LatticeKernelConfig
+from nbf.models.kernel_features import Landmarks, gaussian_kernel, halton, pick_landmarks
 from nbf.spaces import Box, Lattice
 from nbf.testing import check_model
 

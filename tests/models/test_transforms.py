@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 from tolerances import FLOAT
 
 from nbf.errors import InputError
-from nbf.models.transforms import EVENNESS, Spline, transform_of
+from nbf.models.transforms import LEAST_BIN_SHARE, Spline, transform_of
 
 N = 256
 each_map = pytest.mark.parametrize("name", MAPS)
@@ -150,7 +150,7 @@ def soft(raw):
 
 def knots(raw):
     """Along the last axis; FlowJAX puts one axis of coordinates before it."""
-    shares = EVENNESS / raw.shape[-1] + (1.0 - EVENNESS) * jax.nn.softmax(raw, axis=-1)
+    shares = LEAST_BIN_SHARE / raw.shape[-1] + (1.0 - LEAST_BIN_SHARE) * jax.nn.softmax(raw, axis=-1)
     sums = jnp.cumsum(shares, axis=-1)
     return jnp.concatenate([jnp.zeros_like(sums[..., :1]), sums], axis=-1) * 10.0 - 5.0
 

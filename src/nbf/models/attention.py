@@ -1,12 +1,12 @@
-"""An embedding function E_φ that attends (after the section "Embedding Function"; Lee et al., "Set Transformer").
+"""An embedding function E_φ with attention (after section "Embedding Function"; Lee et al., "Set Transformer").
 
-Each head h of each learned query q takes its own weighted mean of the set, in which the particles' weights
-multiply those of the attention:
+Each head h of each learned query q takes its own weighted mean of the set, where the particles' weights multiply those
+of the attention:
 
-a_qh,i ∝ w_i exp(q_h · k_h(x_i) / √s),   θ = A [Σ_i a_qh,i v_h(x_i)]_qh + b
+    a_qh,i ∝ w_i exp(q_h · k_h(x_i) / √s),   θ = A [Σ_i a_qh,i v_h(x_i)]_qh + b
 
-so a set is a measure as it is to the mean: a particle split in two, the order, and entries of weight zero make
-no difference.
+So the set is treated as a measure, as by the mean: splitting a particle in two, the order, and entries of weight zero
+make no difference.
 """
 
 from __future__ import annotations
@@ -22,12 +22,20 @@ from jaxtyping import Array, Float, Int, Key
 from nbf.contracts import Embedding, State, StateSpace
 from nbf.errors import InputError
 from nbf.models.networks import Perceptron
+from nbf.models.parts import EncoderConfig
 from nbf.models.set_encoder import TABLE_LIMIT, inputs, one_hot_cells
 from nbf.spaces import Lattice
 
 
 def attention_weights(logits: Float[Array, "q h n"]) -> Float[Array, "q h n"]:
-    """Softmax over the set; all zero, and so is the gradient, when nothing has any weight."""
+    """Softmax over the set.
+
+    Args:
+        logits: Scores plus log weights.
+
+    Returns:
+        Weights of total one; all zero, with zero gradient, if no entry has weight.
+    """
     largest = jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
     some = largest > -jnp.inf
     weights = jnp.exp(logits - jnp.where(some, largest, 0.0))
@@ -35,17 +43,29 @@ def attention_weights(logits: Float[Array, "q h n"]) -> Float[Array, "q h n"]:
 
 
 class AttentionEncoder(eqx.Module):
-    """Attention pooling: learned queries ask a network's keys and collect its values."""
+    """Attention pooling. On a lattice `prepared` computes scores and values once for each cell."""
 
     network: Perceptron
-    """The keys and then the values of each state."""
+    """From a state to its keys and then its values."""
     queries: Float[Array, "q h s"]
+    """Learned queries of each head."""
     output: Perceptron
-    """One linear layer."""
+    """One linear layer to the embedding."""
 
     def __init__(
         self, key: Key[Array, ""], inputs: int, embedding: int, *, width: int, depth: int, heads: int, queries: int
     ):
+        """Draw the parameters.
+
+        Args:
+            key: Random key.
+            inputs: Numbers per state, its context included.
+            embedding: Embedding size m.
+            width: Units of each hidden layer.
+            depth: Hidden layers.
+            heads: Heads, which share the width.
+            queries: Learned queries.
+        """
         if heads < 1 or width % heads:
             raise InputError(f"The width must be a multiple of heads, which share it; got {width} and {heads}.")
         network_key, query_key, output_key = jax.random.split(key, 3)
@@ -59,25 +79,35 @@ class AttentionEncoder(eqx.Module):
         return self.output(jnp.einsum("qhn,hsn->qhs", attention, values).ravel())
 
     def features(self, states: State, space: StateSpace) -> tuple[Float[Array, "q h n"], Float[Array, "h s n"]]:
-        """How each query scores each state, and the values of each state."""
+        """Compute the scores and values of each state.
+
+        Args:
+            states: A set of n states.
+            space: Of the environment.
+
+        Returns:
+            The score of each state by each query, and the values of each state.
+        """
         _, heads, size = self.queries.shape
         columns = self.network(inputs(states, space, self.network.weights[0].shape[1]))
         keys, values = columns.reshape(2, heads, size, -1)
         return jnp.einsum("qhs,hsn->qhn", self.queries, keys) / math.sqrt(size), values
 
     def prepared(self, space: StateSpace) -> AttentionEncoder | AttentionTable:
-        """On a lattice scores and values are computed once for each cell, as `MeanEncoder.prepared` does."""
         if not isinstance(space, Lattice) or space.size > TABLE_LIMIT:
             return self
         return AttentionTable(*self.features(jnp.asarray(space.points()), space), self.output)
 
 
 class AttentionTable(eqx.Module):
-    """An `AttentionEncoder` whose scores and values have been tabulated over a lattice."""
+    """An `AttentionEncoder` whose scores and values are tabulated over a lattice."""
 
     scores: Float[Array, "q h cells"]
+    """Score of each cell by each query."""
     values: Float[Array, "h s cells"]
+    """Values of each cell."""
     output: Perceptron
+    """One linear layer to the embedding."""
 
     def __call__(self, states: Int[Array, "n d"], log_weights: Float[Array, " n"], space: StateSpace) -> Embedding:
         one_hot = one_hot_cells(states, space).astype(self.scores.dtype)
@@ -89,14 +119,17 @@ class AttentionTable(eqx.Module):
 
 
 @dataclass(frozen=True)
-class AttentionConfig:
-    """Multi-head attention of learned queries to an MLP of each state."""
+class AttentionConfig(EncoderConfig):
+    """Config of multi-head attention of learned queries to a network of each state."""
 
     width: int = 128
     """Units of each hidden layer, and size of the keys and of the values of all heads together."""
     depth: int = 2
+    """Hidden layers."""
     heads: int = 4
+    """Heads, which share the width."""
     queries: int = 4
+    """Learned queries."""
 
     def build(self, key: Key[Array, ""], inputs: int, embedding: int) -> AttentionEncoder:
         return AttentionEncoder(

@@ -1,13 +1,12 @@
 """A decoder for sequences of symbols: one softmax for each place, given the symbols before it.
 
-p_θ(x) = Π_i p(x_i | x_<i, θ), illegal symbols masked
+    p_θ(x) = Π_i p(x_i | x_<i, θ), illegal symbols masked
 
-The network is a masked one (MADE, Germain et al., arXiv 1502.03509). Every unit has a rank, the first
-place whose logits may depend on it, and is joined to units of no higher rank. All places are thus
-scored in one pass, and a sample takes one pass as well: each place computes the units of its own rank.
-A second network makes all biases of the first from θ, once per belief, so that what does not depend
-on the prefix, such as the first symbol, has a network of full width. As in `networks`, the first axis is
-one example's and all further axes are more examples.
+The network is a masked one (MADE, Germain et al., arXiv 1502.03509). Every unit has a rank, the first place whose
+logits may depend on it, and is connected to units of no higher rank. So all places are scored in one pass, and a sample
+takes one pass as well: each place computes the units of its own rank. A second network computes all biases of the first
+from θ, once per belief, so that what does not depend on the prefix, such as the first symbol, has a network of full
+width. As in `networks`, the first axis holds the features of one example and all further axes are examples.
 """
 
 from __future__ import annotations
@@ -26,53 +25,83 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from nbf.contracts import StateSpace
 from nbf.errors import InputError
 from nbf.models.networks import Perceptron
+from nbf.models.parts import DecoderConfig
 from nbf.resampling.optimal import optimal_indices
 from nbf.spaces import Tokens
 
 LARGEST_LAYER = 2**26
-"""Weights in the largest layer, 256 MB of them: what a config asks for is refused before memory is taken."""
-FEW = 128
-"""Up to this many symbols a product with a triangular matrix is a cheaper cumulative sum than XLA's, above all to
-compile, which is done for each place."""
+"""Most weights of a layer, 256 MB: a config that asks for more is refused before memory is allocated."""
+LARGEST_TRIANGULAR = 128
+"""Up to this many symbols a cumulative sum by a triangular matrix is cheaper than XLA's, above all to compile, once for
+each place."""
 
 
 def shifted_logits(
     logits: Float[Array, "*shape"], legal: Bool[Array, "*shape"] | None, axis: int
 ) -> Float[Array, "*shape"]:
-    """Logits less the largest legal one along an axis; -inf where illegal, even if everything is."""
+    """Mask logits and subtract the largest legal one along an axis.
+
+    Args:
+        logits: Unnormalised log probabilities.
+        legal: Which entries are legal; None is all.
+        axis: Axis of the categories.
+
+    Returns:
+        Logits, -inf where illegal, without NaN even if everything is.
+    """
     masked = logits if legal is None else jnp.where(legal, logits, -jnp.inf)
     largest = jax.lax.stop_gradient(jnp.max(masked, axis, keepdims=True))
     return masked - jnp.where(jnp.isfinite(largest), largest, 0.0)
 
 
 def inverse_cdf(uniform: Float[Array, " n"], probs: Float[Array, "K n"]) -> Int[Array, " n"]:
-    """An index for each column, drawn in proportion to it (not necessarily normalised) by a number in [0, 1].
+    """Draw an index for each column, in proportion to its entries, by inversion.
 
-    An entry of probability zero is never drawn, whatever rounds; of a column of zeros the first one is.
+    Args:
+        uniform: A number in [0, 1] for each column.
+        probs: Probabilities, not necessarily normalised.
+
+    Returns:
+        Indices. An entry of probability zero is never drawn; of a column of zeros the first index is.
     """
-    few = len(probs) <= FEW
-    cumulative = np.tri(len(probs), dtype=np.float32) @ probs if few else jnp.cumsum(probs, axis=0)
+    small = len(probs) <= LARGEST_TRIANGULAR
+    cumulative = np.tri(len(probs), dtype=np.float32) @ probs if small else jnp.cumsum(probs, axis=0)
     passed = (cumulative > uniform * cumulative[-1]) & (probs > 0)
-    # The first sum that passes; should rounding leave none, the likeliest entry.
+    # The first sum above the threshold; should rounding leave none, the likeliest entry.
     return jnp.argmax(jnp.where(passed, jnp.inf, probs), axis=0).astype(jnp.int32)
 
 
 class Autoregressive(eqx.Module):
-    """A softmax over the legal symbols of each place, given θ and those before it.
+    """A softmax over the legal symbols of each place, given θ and the symbols before it.
 
-    An illegal state has log probability -inf and is never drawn. If a space's `legal` leaves nothing
-    to draw, that is an `InputError` outside `jit`; inside, the state drawn is one that `contains` refuses.
+    An illegal state has log probability -inf and is never drawn. If a space's `legal` leaves nothing to draw, that is
+    an `InputError` outside of `jit`; inside, the state drawn is one that `contains` refuses.
+
+    `draw` gives distinct states: at every place all continuations of the prefixes are weighted, and at most n are kept,
+    as in `optimal.optimal_indices`. If there are fewer than n states, the other entries have weight zero.
     """
 
     biases: Perceptron
     """From θ to the biases of every layer of the masked network."""
     weights: tuple[Float[Array, "out in"], ...]
+    """Weights of the masked network, before masking."""
     length: int = eqx.field(static=True)
+    """Symbols of a state."""
     categories: int = eqx.field(static=True)
+    """Values of a symbol, K."""
 
     def __init__(self, key: Key[Array, ""], space: Tokens, condition: int, *, width: int, depth: int):
+        """Draw the parameters.
+
+        Args:
+            key: Random key.
+            space: Space of the states.
+            condition: Size of the condition.
+            width: Units of each hidden layer.
+            depth: Hidden layers.
+        """
         self.length, self.categories = space.length, space.categories
-        # Nothing precedes a single symbol, so there is nothing to hide from it.
+        # A single symbol has no prefix: there is nothing to mask.
         ranks = _ranks(self.length, self.categories, (width,) * depth if self.length > 1 else ())
         layers = list(itertools.pairwise(ranks))
         bias_key, *keys = jax.random.split(key, 1 + len(layers))
@@ -80,7 +109,7 @@ class Autoregressive(eqx.Module):
         self.biases = Perceptron(bias_key, condition, biases, width=width, depth=depth, zero_output=True)
         # He initialisation, where a one-hot symbol has a mean square of 1 / K; logits start at zero.
         scales = (*(2.0 * self.categories, *(2.0,) * depth)[: len(layers) - 1], 0.0)
-        # How many inputs of each unit its mask lets through, without the mask: a config may ask for huge ones.
+        # Unmasked inputs of each unit, found without the mask, which may be huge.
         fan_ins = [np.searchsorted(low, high, side="right")[:, None] for low, high in layers]
         self.weights = tuple(
             jnp.sqrt(scale / jnp.maximum(fan_in, 1)) * jax.random.normal(key, (len(high), len(low)))
@@ -100,14 +129,12 @@ class Autoregressive(eqx.Module):
     def draw(
         self, key: Key[Array, ""], condition: Float[Array, " m"], n: int, space: StateSpace
     ) -> tuple[Int[Array, "n l"], Float[Array, " n"]]:
-        """Different states with weights: at every place all continuations of the prefixes are weighed, and at most
-        n are kept, as in `optimal.optimal_indices`. Fewer states than n leave places without weight."""
         keys = jax.random.split(key, self.length)
         log_weights = jnp.full(n, -jnp.inf).at[0].set(0.0)
 
         def choose(place: int, logits: Float[Array, "K n"]) -> tuple[Int[Array, " n"], Int[Array, " n"]]:
             nonlocal log_weights
-            # Where everything is illegal there is nothing to go on with, and no NaN either.
+            # If everything is illegal the weight is zero, not NaN.
             total = jnp.sum(jnp.exp(logits), axis=0)
             after = log_weights + logits - jnp.log(jnp.where(total > 0, total, 1.0))
             chosen, log_weights, _ = optimal_indices(keys[place], after.ravel(), n)
@@ -122,8 +149,11 @@ class Autoregressive(eqx.Module):
         space: StateSpace,
         choose: Callable[[int, Float[Array, "K n"]], tuple[Int[Array, " n"] | None, Int[Array, " n"]]],
     ) -> Int[Array, "n l"]:
-        """n sequences, place by place: `choose` tells from shifted logits, -inf where illegal, which prefixes go on
-        (None is each of them, in order) and by which symbols."""
+        """Write n sequences place by place.
+
+        From shifted logits, -inf where illegal, `choose` decides which prefixes go on (None is each of them, in order)
+        and by which symbols.
+        """
         space = self._fitting(space)
         biases, ranks = self._biases(condition), self._ranks()[1:]
         states = jnp.zeros((n, 0), jnp.int32)
@@ -158,7 +188,15 @@ class Autoregressive(eqx.Module):
     def logits(
         self, conditions: Float[Array, "m b"], symbols: Float[Array, "places K b n"]
     ) -> Float[Array, "length K b n"]:
-        """Logits of every place, given the symbols of all places but the last, one-hot."""
+        """Logits of every place, given the symbols before it.
+
+        Args:
+            conditions: The condition of each belief.
+            symbols: One-hot symbols of all places but the last.
+
+        Returns:
+            Logits of all places.
+        """
         beliefs, n = symbols.shape[2:]
         hidden = symbols.reshape(-1, beliefs * n)
         layers = zip(self.weights, _masks(self._ranks()), self._biases(conditions), strict=True)
@@ -206,18 +244,18 @@ class Autoregressive(eqx.Module):
 
 
 def _ranks(length: int, categories: int, hidden: tuple[int, ...]) -> list[Int[np.ndarray, " _"]]:
-    """The first place whose logits may depend on each input and hidden unit, and the place of each logit; ascending."""
+    """The rank of each input and hidden unit, and the place of each logit; ascending."""
     places = np.repeat(np.arange(length), categories)
     return [places[:-categories] + 1, *(np.sort(np.arange(size) % (length - 1)) + 1 for size in hidden), places]
 
 
 def _masks(ranks: list[Int[np.ndarray, " _"]]) -> list[Bool[np.ndarray, "_ _"]]:
-    """Which weights of each layer may be other than zero."""
+    """Which weights of each layer are not masked."""
     return [low <= high[:, None] for low, high in itertools.pairwise(ranks)]
 
 
 def _check_legal(legal: Bool[Array, "K *n"] | None, where: str) -> None:
-    """Raise if nothing is legal, as far as that is known before compilation."""
+    """Raise `InputError` if nothing is legal, as far as that is known outside of `jit`."""
     if legal is None or isinstance(legal, Tracer):
         return
     if not np.all(np.any(legal, axis=0)):
@@ -225,15 +263,15 @@ def _check_legal(legal: Bool[Array, "K *n"] | None, where: str) -> None:
 
 
 @dataclass(frozen=True)
-class AutoregressiveConfig:
-    """A softmax over the symbols at each place, given those before it."""
+class AutoregressiveConfig(DecoderConfig):
+    """Config of an autoregressive decoder."""
 
     width: int = 128
-    """Units of each hidden layer, of all places together."""
+    """Units of each hidden layer, for all places together."""
     depth: int = 2
+    """Hidden layers."""
 
     def check(self, space: StateSpace) -> None:
-        """Raise unless the decoder fits a space."""
         if not isinstance(space, Tokens):
             raise InputError(f"The autoregressive decoder writes Tokens; it does not fit {space.signature}.")
         if self.depth and self.width < space.length - 1:

@@ -1,13 +1,12 @@
-"""The belief embedding model (section "Model Definition"): an encoder and a decoder, one contract.
+"""The belief embedding model (section "Model Definition"): an encoder and a decoder.
 
-Each kind of model is one small frozen dataclass, its config: it builds the model, it is the
-command line, and it is what a checkpoint records.
+Each kind of model has one small frozen dataclass, its config: it builds the model, and it is what a checkpoint records.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -26,47 +25,23 @@ from nbf.models.flow import CouplingFlowConfig
 from nbf.models.flow_matching import FlowMatchingConfig
 from nbf.models.kernel import BoxKernelConfig, LatticeKernelConfig
 from nbf.models.mixture import MixtureConfig
+from nbf.models.parts import Decoder, DecoderConfig, Encoder, EvenDecoder
 from nbf.models.recurrent import RecurrentConfig
 from nbf.models.set_encoder import DeepSetsConfig, MeanConfig, MeanEncoder
 from nbf.spaces import Box, Lattice, Tokens
 
 
-@runtime_checkable
-class Decoder(Protocol):
-    """The generative half of a `BeliefModel`. A `condition` is θ, followed by the context if there is one."""
-
-    def sample(self, key: Key[Array, ""], condition: Float[Array, " m"], n: int, space: StateSpace, /) -> State: ...
-    def log_prob(self, condition: Float[Array, " m"], states: State, space: StateSpace, /) -> Float[Array, " n"]: ...
-    def objective(
-        self, key: Key[Array, ""], conditions: Float[Array, "b m"], states: State, space: StateSpace, /
-    ) -> Float[Array, "b n"]: ...
-
-
-@runtime_checkable
-class EvenDecoder(Protocol):
-    """A decoder whose draws can be more even than independent ones: see `BeliefModel.draw`."""
-
-    def draw(
-        self, key: Key[Array, ""], condition: Float[Array, " m"], n: int, space: StateSpace, /
-    ) -> tuple[State, Float[Array, " n"]]: ...
-
-
-@runtime_checkable
-class Encoder(Protocol):
-    """The embedding half of a `BeliefModel`."""
-
-    def __call__(self, states: State, log_weights: Float[Array, " n"], space: StateSpace) -> Embedding: ...
-    def prepared(self, space: StateSpace) -> Encoder: ...
-
-
 class BeliefEmbeddingModel(BeliefModel, MeanFeatures, ListedStates, RecurrentModel):
-    """E_φ and f_ψ, each exchangeable."""
+    """An encoder E_φ with a decoder f_ψ."""
 
     space: StateSpace
+    """What the states are."""
     encoder: Encoder
+    """E_φ."""
     decoder: Decoder
+    """f_ψ."""
     context: int = eqx.field(static=True, default=0)
-    """How many numbers of context the model conditions on; 0 is the paper's model."""
+    """Numbers of context that the model conditions on; 0 is the paper's model."""
 
     def embed(self, states: State, log_weights: Float[Array, " n"], space: StateSpace | None = None) -> Embedding:
         space = self.space if space is None else space
@@ -85,7 +60,7 @@ class BeliefEmbeddingModel(BeliefModel, MeanFeatures, ListedStates, RecurrentMod
 
     @property
     def capabilities(self) -> frozenset[type[Capability]]:
-        """What the encoder and the decoder can do, the model can."""
+        """Those of the encoder and of the decoder."""
         offers = {
             MeanFeatures: isinstance(self.encoder, MeanFeatures),
             RecurrentModel: isinstance(self.encoder, Reader),
@@ -135,7 +110,11 @@ class BeliefEmbeddingModel(BeliefModel, MeanFeatures, ListedStates, RecurrentMod
 
 
 def check_sizes(config: Any) -> None:
-    """Raise unless every size of a config makes sense."""
+    """Raise `InputError` unless every size of a config is large enough.
+
+    Args:
+        config: Config of a model or of a part of one.
+    """
     for name, value in vars(config).items():
         least = 0 if name.endswith(("depth", "context", "importance_samples", "symbols")) else 1
         if type(value) is int and value < least:
@@ -144,28 +123,39 @@ def check_sizes(config: Any) -> None:
 
 @dataclass(frozen=True)
 class FlowConfig:
-    """The paper's Gridworld model; the defaults are its table."""
+    """Config of the paper's Gridworld model; the defaults are its table."""
 
     shape: tuple[int, ...]
     """Sides of the lattice."""
     embedding: int = 32
     """Embedding size m."""
     encoder_width: int = 128
+    """Hidden units of the encoder."""
     encoder_depth: int = 3
+    """Hidden layers of the encoder."""
     noise_width: int = 32
     """Hidden units of the dequantization network."""
     noise_depth: int = 2
+    """Hidden layers of the dequantization network."""
     flow_width: int = 32
     """Hidden units of each coupling layer's network."""
     flow_depth: int = 5
+    """Hidden layers of each coupling layer's network."""
     flow_layers: int = 5
     """Coupling layers."""
     quadrature: int = 4
-    """Gauss-Legendre points along each axis of a cell when a probability is asked for. Training does
-    not use them. 4 in 2-D and 3 in 3-D are within 0.001 nats of JS of twice as many."""
+    """Gauss-Legendre points along each axis of a cell, for `log_prob`; training does not use them. 4 in 2-D and 3 in
+    3-D are within 0.001 nats of JS of twice as many."""
 
     def build(self, key: Key[Array, ""]) -> BeliefEmbeddingModel:
-        """A model with fresh parameters."""
+        """Build a model with random parameters.
+
+        Args:
+            key: Random key.
+
+        Returns:
+            The model.
+        """
         space = Lattice(self.shape)
         check_sizes(self)
         if self.quadrature > 64:
@@ -190,19 +180,30 @@ class FlowConfig:
 
 @dataclass(frozen=True)
 class EnumeratedConfig:
-    """The paper's encoder with a softmax over all cells as its decoder."""
+    """Config of the paper's encoder with a softmax over all cells as decoder."""
 
     shape: tuple[int, ...]
     """Sides of the lattice."""
     embedding: int = 32
     """Embedding size m."""
     encoder_width: int = 128
+    """Hidden units of the encoder."""
     encoder_depth: int = 3
+    """Hidden layers of the encoder."""
     decoder_width: int = 128
+    """Hidden units of the decoder."""
     decoder_depth: int = 2
+    """Hidden layers of the decoder."""
 
     def build(self, key: Key[Array, ""]) -> BeliefEmbeddingModel:
-        """A model with fresh parameters."""
+        """Build a model with random parameters.
+
+        Args:
+            key: Random key.
+
+        Returns:
+            The model.
+        """
         space = Lattice(self.shape)
         check_sizes(self)
         encoder_key, decoder_key = jax.random.split(key)
@@ -216,7 +217,7 @@ class EnumeratedConfig:
 
 
 AnyEncoder = MeanConfig | DeepSetsConfig | AttentionConfig
-"""The configs of the encoders; each builds its encoder from (key, inputs, embedding)."""
+"""Configs of the library's encoders: see `parts.EncoderConfig`."""
 AnyDecoder = (
     EnumeratedDecoderConfig
     | AutoregressiveConfig
@@ -225,54 +226,60 @@ AnyDecoder = (
     | CouplingFlowConfig
     | DequantizedFlowConfig
 )
-"""The configs of the decoders; each says whether it fits a space, and builds its decoder for one from
-(key, space, size of the condition)."""
-
-
-@runtime_checkable
-class DecoderConfig(Protocol):
-    """What a config of a user's own decoder must offer. Its checkpoints cannot be loaded: a loader builds the
-    library's own classes alone."""
-
-    def check(self, space: Any, /) -> None: ...
-    def build(self, key: Any, space: Any, condition: int, /) -> Decoder: ...
+"""Configs of the library's decoders: see `parts.DecoderConfig`."""
 
 
 @dataclass(frozen=True)
 class BoxConfig:
-    """Which `Box` the states lie in."""
+    """Config of a `Box`."""
 
     low: tuple[float, ...]
+    """Lower ends."""
     high: tuple[float, ...]
+    """Upper ends."""
     bounded: bool = True
+    """Whether states stay between the ends."""
 
     def build(self) -> Box:
+        """Build the space."""
         return Box(self.low, self.high, self.bounded)
 
 
 @dataclass(frozen=True)
 class LatticeConfig:
-    """Which `Lattice` the states lie on."""
+    """Config of a `Lattice`."""
 
     shape: tuple[int, ...]
+    """Sides of the lattice."""
 
     def build(self) -> Lattice:
+        """Build the space."""
         return Lattice(self.shape)
 
 
 @dataclass(frozen=True)
 class TokensConfig:
-    """Which `Tokens` the states are."""
+    """Config of `Tokens`."""
 
     length: int
+    """Symbols of a state."""
     categories: int
+    """Values of a symbol."""
 
     def build(self) -> Tokens:
+        """Build the space."""
         return Tokens(self.length, self.categories)
 
 
 def space_config(space: StateSpace) -> BoxConfig | LatticeConfig | TokensConfig:
-    """The config of a space: what a model must know of it, without what changes from step to step."""
+    """The config of a space: what a model must know of it, without what changes from step to step.
+
+    Args:
+        space: Space of the states.
+
+    Returns:
+        Its config.
+    """
     if isinstance(space, Box):
         return BoxConfig(space.low, space.high, space.bounded)
     if isinstance(space, Lattice):
@@ -284,18 +291,28 @@ def space_config(space: StateSpace) -> BoxConfig | LatticeConfig | TokensConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Any encoder, or a recurrent network in its place, with any decoder that fits the space."""
+    """Config of any encoder, or a recurrent network in its place, with any decoder that fits the space."""
 
     space: BoxConfig | LatticeConfig | TokensConfig
+    """What the states are."""
     decoder: AnyDecoder | DecoderConfig
+    """Settings of the decoder."""
     encoder: AnyEncoder | RecurrentConfig = field(default_factory=MeanConfig)
+    """Settings of the encoder."""
     embedding: int = 32
     """Embedding size m."""
     context: int = 0
     """Numbers of context that encoder and decoder condition on; 0 is the paper's model."""
 
     def build(self, key: Key[Array, ""]) -> BeliefEmbeddingModel:
-        """A model with fresh parameters."""
+        """Build a model with random parameters.
+
+        Args:
+            key: Random key.
+
+        Returns:
+            The model.
+        """
         space = self.space.build()
         for part in (self, self.decoder, self.encoder):
             check_sizes(part)
@@ -309,4 +326,4 @@ class ModelConfig:
 MODELS: dict[str, type] = {
     kind.__name__: kind for kind in (FlowConfig, EnumeratedConfig, ModelConfig, LatticeKernelConfig, BoxKernelConfig)
 }
-"""The configs that a checkpoint may name."""
+"""Configs that a checkpoint may name."""

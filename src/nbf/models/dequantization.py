@@ -6,12 +6,12 @@ A cell x becomes the unit cube [x, x+1)^d, on which a flow has a density:
 
     P(x) = ∫_[0,1)^d p(x + u) du  >=  exp E_q(u|x,θ) [ log p(x + u) - log q(u | x, θ) ]
 
-The noise q is a map of logistic noise, squashed to the cube; a network of x and θ, trained by the same
-bound, gives its parameters. In Gridworld the map is affine in every coordinate, in Goofspiel one coupling
-layer; no map at all is uniform noise.
+The noise q is a map of logistic noise, squashed to the cube. A network of x and θ gives its parameters and is trained
+by the same bound. In Gridworld the map is affine in every coordinate, in Goofspiel it is one coupling layer; without a
+map the noise is uniform.
 
-The flow's coupling layers act on the logits of the box's coordinates, so that they map the box to
-itself. Its base is uniform on the whole box, or normal on its logits.
+The flow's coupling layers act on the logits of the box's coordinates, so that they map the box to itself. Its base is
+uniform on the whole box, or normal on its logits.
 """
 
 from __future__ import annotations
@@ -31,37 +31,50 @@ from nbf.errors import InputError
 from nbf.models.coupling import Coupling
 from nbf.models.flow import BASES, QUANTILES, check_choice, check_coupling, log_logistic, logit, unit_log_density
 from nbf.models.networks import Perceptron, columns
-from nbf.models.transforms import Affine, Transform, bounded, transform_of, unstacked
+from nbf.models.parts import DecoderConfig
+from nbf.models.transforms import Affine, Transform, log_scale_of, transform_of, unstacked
 from nbf.spaces import Lattice, Tokens
 
 NOISES = ("mlp", "coupling", "uniform")
-MOST_POINTS = 4096
-"""Quadrature points of one cell: 8 an axis in 4-D, 4 in 6-D. Beyond, estimate by sampling."""
+"""Kinds of dequantization noise."""
+LARGEST_QUADRATURE = 4096
+"""Most quadrature points of a cell: 8 per axis in 4-D, 4 in 6-D. Beyond, use importance samples."""
 
 
 def lattice_of(space: Lattice | Tokens) -> Lattice:
-    """The lattice whose cells a flow fills."""
+    """The lattice on whose cells a flow has a density.
+
+    Args:
+        space: Space of the states.
+
+    Returns:
+        The space itself, or the lattice whose points are the sequences of `Tokens`.
+    """
     return space if isinstance(space, Lattice) else Lattice((space.categories,) * space.length)
 
 
 class DequantizedFlow(eqx.Module):
     """The paper's Gridworld and Goofspiel decoders: dequantization, then coupling layers in logit space.
 
-    It knows no rules of legality: what it draws may be illegal, and a filter gives that no weight.
+    It does not know which states are legal: it may draw illegal ones, to which a filter gives weight zero. `log_prob`
+    is the log of the flow's mass on a cell, by Gauss-Legendre quadrature over the unit cube, or by importance samples
+    that are the same every time. `objective` is the bound, with one draw of the noise per state.
     """
 
     space: Lattice
-    """Whose cells it fills; the states of `Tokens` are cells too."""
+    """The lattice whose cells have a density; `Tokens` are treated as one."""
     flow: Coupling
+    """Coupling layers on logits."""
     noise: Perceptron | Coupling | None
-    """What shapes the noise; None is uniform noise."""
+    """The map of the noise; None is uniform noise."""
     noise_projection: Float[Array, "width m"] | None
-    """What θ contributes to the first product of a network of noise; a coupling has its own."""
+    """First weights of a noise network for θ; a coupling has its own."""
     points: int = eqx.field(static=True)
     """Quadrature points along each axis of a cell, for `log_prob`."""
     importance_samples: int = eqx.field(static=True)
-    """Draws of the noise by which `log_prob` estimates instead, if any."""
+    """Draws of the noise by which `log_prob` estimates instead; 0 is quadrature."""
     base: str = eqx.field(static=True)
+    """One of `flow.BASES`."""
 
     def __init__(
         self,
@@ -80,6 +93,23 @@ class DequantizedFlow(eqx.Module):
         noise: str = "mlp",
         importance_samples: int = 0,
     ):
+        """Draw the parameters.
+
+        Args:
+            key: Random key.
+            space: Space of the states.
+            embedding: Size of the condition.
+            layers: Coupling layers.
+            width: Hidden units of each layer's network.
+            depth: Hidden layers of each layer's network.
+            noise_width: Hidden units of the noise's network.
+            noise_depth: Hidden layers of the noise's network.
+            points: Quadrature points along each axis of a cell.
+            transform: What moves a coordinate.
+            base: One of `flow.BASES`.
+            noise: One of `NOISES`.
+            importance_samples: Draws of the noise for `log_prob`; 0 is quadrature.
+        """
         flow_key, noise_key = jax.random.split(key)
         self.space, self.points, self.base = lattice_of(space), points, base
         self.importance_samples, dimension = importance_samples, self.space.dimension
@@ -105,11 +135,10 @@ class DequantizedFlow(eqx.Module):
     def draw(
         self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace
     ) -> tuple[Int[Array, "n d"], Float[Array, " n"]]:
-        """Cells of an even set of base points: see `BeliefModel.draw`."""
         return self._cells(QUANTILES[self.base](prng.evenly(key, n, self.space.dimension)), embedding), jnp.zeros(n)
 
     def _cells(self, base: Float[Array, "d n"], embedding: Embedding) -> Int[Array, "n d"]:
-        """The cells that base points are moved to."""
+        """The cells of the images of base points."""
         logits = self.flow.forward(base, self.flow.condition(embedding)[..., None]).T
         shape = jnp.asarray(self.space.shape)
         cells = jnp.floor(jax.nn.sigmoid(logits) * shape).astype(jnp.int32)
@@ -118,13 +147,10 @@ class DequantizedFlow(eqx.Module):
     def objective(
         self, key: Key[Array, ""], embeddings: Float[Array, "b m"], states: Int[Array, "b n d"], space: StateSpace
     ) -> Float[Array, "b n"]:
-        """The bound, with one draw of the noise per state."""
         uniform = jax.random.uniform(key, (states.shape[-1], *states.shape[:-1]))
         return self.log_ratio(embeddings.T[..., None], jnp.moveaxis(states, -1, 0), uniform)
 
     def log_prob(self, embedding: Embedding, states: Int[Array, "n d"], space: StateSpace) -> Float[Array, " n"]:
-        """log of the flow's mass on each cell, by Gauss-Legendre quadrature over the unit cube, or by an estimate
-        whose draws are the same every time."""
         if self.importance_samples:
             key = prng.stream(0, "importance samples")
             return self.log_prob_estimate(key, embedding, states, space, self.importance_samples)
@@ -137,8 +163,20 @@ class DequantizedFlow(eqx.Module):
     def log_prob_estimate(
         self, key: Key[Array, ""], embedding: Embedding, states: Int[Array, "n d"], space: StateSpace, samples: int
     ) -> Float[Array, " n"]:
-        """log of the flow's mass on each cell, by importance sampling with the noise: from below in the mean,
-        and nearer with more samples (Burda et al., arXiv 1509.00519). One sample is the bound of training."""
+        """Estimate log P of each cell by importance sampling with the noise (Burda et al., arXiv 1509.00519).
+
+        The estimate is a lower bound in the mean, and tighter with more samples. One sample is the bound of training.
+
+        Args:
+            key: Random key.
+            embedding: θ.
+            states: Cells.
+            space: Of the environment.
+            samples: Draws of the noise per cell.
+
+        Returns:
+            The estimate for each cell.
+        """
         if samples < 1:
             raise InputError(f"samples must be at least 1; got {samples}.")
         uniform = jax.random.uniform(key, (self.space.dimension, states.shape[0], samples))
@@ -146,7 +184,15 @@ class DequantizedFlow(eqx.Module):
         return jax.nn.logsumexp(log_ratio, axis=1) - math.log(samples)
 
     def log_density(self, embedding: Float[Array, "m *beliefs"], points: Float[Array, "d *n"]) -> Float[Array, "*n"]:
-        """log density of the flow at points of the box; a cell is the unit cube above its corner."""
+        """Log density of the flow at points of the box; a cell is the unit cube above its corner.
+
+        Args:
+            embedding: θ of each belief.
+            points: Points; all axes but the first broadcast against those of `embedding`.
+
+        Returns:
+            The log density at each point.
+        """
         shape = columns(jnp.asarray(self.space.shape, jnp.float32), points)
         unit = unit_log_density(self.flow, self.base, points / shape, self.flow.condition(embedding))
         return unit - jnp.sum(jnp.log(shape))
@@ -154,9 +200,17 @@ class DequantizedFlow(eqx.Module):
     def log_ratio(
         self, embedding: Float[Array, "m *beliefs"], states: Int[Array, "d *n"], uniform: Float[Array, "d *draws"]
     ) -> Float[Array, "*out"]:
-        """log p(x + u) - log q(u | x, θ), the noise u made from a uniform vector; all axes broadcast.
+        """Compute log p(x + u) - log q(u | x, θ).
 
-        Its mean over the noise is the bound; the log of the mean of its exponential is log P(x).
+        Its mean over the noise u is the bound; the log of the mean of its exponential is log P(x).
+
+        Args:
+            embedding: θ of each belief.
+            states: Cells x.
+            uniform: Uniform numbers from which the noise is made. All axes but the first broadcast.
+
+        Returns:
+            The log ratio of each cell and draw.
         """
         base = logit(uniform)
         noise, log_det = self._noise(embedding, self.space.encode(states), base)
@@ -166,12 +220,12 @@ class DequantizedFlow(eqx.Module):
     def _noise(
         self, embedding: Float[Array, "m *beliefs"], encoded: Float[Array, "d *n"], base: Float[Array, "d *draws"]
     ) -> tuple[Float[Array, "d *out"], Float[Array, "*scaled"]]:
-        """The logits of the noise made from those of uniform noise, and log |det| of that map."""
+        """The logits of the noise, made from those of uniform noise, and log |det| of that map."""
         if self.noise is None:
             return base, jnp.zeros(())
         if isinstance(self.noise, Coupling):
-            # What a coupling says of x and of θ, apart: θ's part is shared by a belief's samples. From state
-            # to base, not back, because that way it also tells its log-determinant.
+            # The contributions of x and of θ, apart: θ's is shared by a belief's samples. `inverse`, not `forward`,
+            # because it also gives the log-determinant.
             of_state, of_belief = jnp.split(self.noise.projection, [self.space.dimension], axis=2)
             context = jnp.tensordot(of_state, encoded, 1) + jnp.tensordot(of_belief, embedding, 1)
             examples = jnp.broadcast_shapes(base.shape[1:], context.shape[2:])
@@ -180,36 +234,38 @@ class DequantizedFlow(eqx.Module):
         product = jnp.tensordot(self.noise.weights[0], encoded, 1) + jnp.tensordot(self.noise_projection, embedding, 1)
         raw = self.noise.from_first(product)
         shift, log_scale = unstacked(raw.reshape(2, -1, *raw.shape[1:]))
-        log_scale = bounded(log_scale)
+        log_scale = log_scale_of(log_scale)
         return base * jnp.exp(log_scale) + shift, jnp.sum(log_scale, axis=0)
 
 
 @dataclass(frozen=True)
-class DequantizedFlowConfig:
-    """Coupling layers over a Lattice or Tokens, by variational dequantization; the defaults are Gridworld's."""
+class DequantizedFlowConfig(DecoderConfig):
+    """Config of coupling layers over a Lattice or Tokens, by dequantization; the defaults are Gridworld's."""
 
     transform: str = "affine"
     """What moves a coordinate: affine, nlsq or spline."""
     base: str = "uniform"
     """uniform on the box, or normal on its logits."""
     noise: str = "mlp"
-    """What shapes the noise within a cell: mlp, coupling (one affine layer), or nothing: uniform."""
+    """Noise within a cell: mlp, coupling (one affine layer) or uniform."""
     layers: int = 5
+    """Coupling layers."""
     width: int = 32
     """Hidden units of each layer's network."""
     depth: int = 5
+    """Hidden layers of each layer's network."""
     noise_width: int = 32
+    """Hidden units of the noise's network."""
     noise_depth: int = 2
+    """Hidden layers of the noise's network."""
     bins: int = 8
-    """Of a spline."""
+    """Bins of a spline."""
     quadrature: int = 4
-    """Gauss-Legendre points along each axis of a cell when a probability is asked for."""
+    """Gauss-Legendre points along each axis of a cell, for `log_prob`."""
     importance_samples: int = field(default=0, metadata={"added later": True})
-    """Draws of the noise by which a probability is estimated instead of quadrature, for states of many dimensions;
-    0 is quadrature."""
+    """Draws of the noise by which `log_prob` is estimated instead, for states of many dimensions; 0 is quadrature."""
 
     def check(self, space: StateSpace) -> None:
-        """Raise unless the decoder fits a space."""
         if not isinstance(space, Lattice | Tokens):
             raise InputError(
                 f"The dequantized flow fills the cells of a Lattice, as which it also takes Tokens; it does not fit "
@@ -222,11 +278,11 @@ class DequantizedFlowConfig:
         check_choice("noise", self.noise, NOISES)
         if self.importance_samples < 0:
             raise InputError(f"importance_samples must be 0 (quadrature) or more; got {self.importance_samples}.")
-        most = int(MOST_POINTS ** (1.0 / lattice.dimension) + 1e-9)
+        most = int(LARGEST_QUADRATURE ** (1.0 / lattice.dimension) + 1e-9)
         if self.importance_samples == 0 and self.quadrature > most:
             raise InputError(
-                f"quadrature must be at most {most} points an axis in {lattice.dimension} dimensions, {MOST_POINTS} a "
-                f"cell; got {self.quadrature}. Ask for importance_samples instead, which need none."
+                f"quadrature must be at most {most} points an axis in {lattice.dimension} dimensions, "
+                f"{LARGEST_QUADRATURE} a cell; got {self.quadrature}. Use importance_samples instead."
             )
 
     def build(self, key: Key[Array, ""], space: StateSpace, condition: int) -> DequantizedFlow:

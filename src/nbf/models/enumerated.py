@@ -1,4 +1,4 @@
-"""A decoder for a lattice small enough to list: a softmax over its cells, illegal ones masked."""
+"""A decoder for a lattice small enough to enumerate: a softmax over its cells, illegal ones masked."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from nbf.capabilities import ListedStates
 from nbf.contracts import Embedding, StateSpace
 from nbf.errors import InputError
 from nbf.models.networks import Perceptron
+from nbf.models.parts import DecoderConfig
 from nbf.spaces import Lattice
 
 
@@ -20,8 +21,18 @@ class Enumerated(ListedStates):
     """p_θ(x) = softmax(network(θ))[x] over the legal cells."""
 
     network: Perceptron
+    """From θ to a logit for each cell."""
 
     def __init__(self, key: Key[Array, ""], cells: int, embedding: int, *, width: int, depth: int):
+        """Draw the parameters.
+
+        Args:
+            key: Random key.
+            cells: Number of cells.
+            embedding: Size of the condition.
+            width: Units of each hidden layer.
+            depth: Hidden layers.
+        """
         self.network = Perceptron(key, embedding, cells, width=width, depth=depth, zero_output=True)
 
     def all_log_probs(self, embedding: Embedding, space: StateSpace) -> Float[Array, " cells"]:
@@ -45,14 +56,15 @@ class Enumerated(ListedStates):
 
 
 @dataclass(frozen=True)
-class EnumeratedDecoderConfig:
-    """A softmax over every cell of a lattice."""
+class EnumeratedDecoderConfig(DecoderConfig):
+    """Config of a softmax over every cell of a lattice."""
 
     width: int = 128
+    """Units of each hidden layer."""
     depth: int = 2
+    """Hidden layers."""
 
     def check(self, space: StateSpace) -> None:
-        """Raise unless the decoder fits a space."""
         if not isinstance(space, Lattice):
             raise InputError(f"The enumerated decoder lists the cells of a Lattice; it does not fit {space.signature}.")
 

@@ -2,8 +2,8 @@
 
     z ~ p(z),   x = f_ψ(z; θ),      p_θ(x) = p(f_ψ⁻¹(x; θ)) |det ∂f_ψ⁻¹(x; θ)/∂x|
 
-With a normal base the flow acts on the encoding of a state. With a uniform one it acts on the logits of the
-box's coordinates, and maps the box to itself: an affine map of the box itself would leave the support of the base.
+With a normal base the flow acts on the encoding of a state. With a uniform base it acts on the logits of the box's
+coordinates, and maps the box to itself: an affine map of the box itself would leave the support of the base.
 """
 
 from __future__ import annotations
@@ -22,25 +22,48 @@ from nbf.contracts import StateSpace
 from nbf.errors import InputError
 from nbf.models.coupling import Coupling
 from nbf.models.networks import ACTIVATIONS, columns
+from nbf.models.parts import DecoderConfig
 from nbf.models.transforms import Transform, transform_of
 from nbf.spaces import Box, Lattice
 
 EDGE = 1e-6
-"""Logits are taken of numbers in [EDGE, 1 - EDGE]; float32 resolves no finer near 1."""
+"""Numbers are clipped to [EDGE, 1 - EDGE] before a logit; float32 resolves no finer near 1."""
 
 
 def logit(x: Float[Array, "d *n"]) -> Float[Array, "d *n"]:
+    """Logit of numbers in [0, 1], clipped by `EDGE`.
+
+    Args:
+        x: Numbers in [0, 1].
+
+    Returns:
+        log(x / (1 - x)).
+    """
     clipped = jnp.clip(x, EDGE, 1.0 - EDGE)
     return jnp.log(clipped) - jnp.log1p(-clipped)
 
 
 def log_logistic(x: Float[Array, "d *n"]) -> Float[Array, "*n"]:
-    """log density of d independent standard logistic variables, the logits of uniform ones."""
+    """Log density of d independent standard logistic variables, the logits of uniform ones.
+
+    Args:
+        x: Points.
+
+    Returns:
+        The log density at each point.
+    """
     return -jnp.sum(jnp.abs(x) + 2.0 * jnp.log1p(jnp.exp(-jnp.abs(x))), axis=0)
 
 
 def log_normal(x: Float[Array, "d *n"]) -> Float[Array, "*n"]:
-    """log density of d independent standard normal variables."""
+    """Log density of d independent standard normal variables.
+
+    Args:
+        x: Points.
+
+    Returns:
+        The log density at each point.
+    """
     return -0.5 * jnp.sum(x * x + math.log(2.0 * math.pi), axis=0)
 
 
@@ -54,22 +77,32 @@ BASES: dict[str, tuple[Draw, LogDensity]] = {
     "uniform": (_logits_of_uniform, log_logistic),
     "normal": (jax.random.normal, log_normal),
 }
-"""How to draw from a base and its log density, both in the coordinates that a flow acts on."""
+"""Sampler and log density of each base, in the coordinates that a flow acts on."""
 QUANTILES: dict[str, Callable[[Float[Array, "d *n"]], Float[Array, "d *n"]]] = {
     "uniform": logit,
     "normal": jax.scipy.special.ndtri,
 }
-"""From uniform numbers to draws of a base."""
+"""Quantile function of each base, in the same coordinates."""
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Raise unless a config's choice is one of those there are."""
+    """Raise `InputError` unless an option of a config is one of the choices.
+
+    Args:
+        name: Name of the option.
+        value: Its value.
+        choices: What it may be.
+    """
     if value not in choices:
         raise InputError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
 
 
 def check_coupling(space: Box | Lattice) -> None:
-    """Raise where a masked coupling has nothing to leave alone."""
+    """Raise `InputError` for a space of one dimension, where a masked coupling has nothing to keep.
+
+    Args:
+        space: Space of the states.
+    """
     if space.dimension < 2:
         others = "a mixture or flow matching" if isinstance(space, Box) else "an enumerated decoder"
         raise InputError(
@@ -81,18 +114,35 @@ def check_coupling(space: Box | Lattice) -> None:
 def unit_log_density(
     flow: Coupling, base: str, unit: Float[Array, "d *n"], context: Float[Array, "layers width *ctx"]
 ) -> Float[Array, "*n"]:
-    """log density at points of the unit cube of a flow that acts on their logits."""
+    """Log density, at points of the unit cube, of a flow that acts on their logits.
+
+    Args:
+        flow: Coupling layers.
+        base: One of `BASES`.
+        unit: Points of the unit cube.
+        context: From `Coupling.condition`.
+
+    Returns:
+        The log density at each point.
+    """
     logits = logit(unit)
     z, log_det = flow.inverse(logits, context)
     return BASES[base][1](z) + log_det - log_logistic(logits)
 
 
 class CouplingFlow(eqx.Module):
-    """The paper's Triangulation decoder: coupling layers over real vectors."""
+    """The paper's Triangulation decoder: coupling layers over real vectors.
+
+    A bounded box clips the samples of a normal base, which makes atoms on its walls. `log_prob` is the density before
+    clipping, in the state's units; the clipped mass lies outside of the box.
+    """
 
     space: Box
+    """Where the states lie."""
     flow: Coupling
+    """Coupling layers."""
     base: str = eqx.field(static=True)
+    """One of `BASES`."""
 
     def __init__(
         self,
@@ -107,6 +157,19 @@ class CouplingFlow(eqx.Module):
         depth: int,
         activation: str = "relu",
     ):
+        """Draw the parameters.
+
+        Args:
+            key: Random key.
+            space: Space of the states.
+            condition: Size of the condition.
+            transform: What moves a coordinate.
+            base: One of `BASES`.
+            layers: Coupling layers.
+            width: Hidden units of each layer's network.
+            depth: Hidden layers of each layer's network.
+            activation: Of those networks.
+        """
         self.space, self.base = space, base
         self.flow = Coupling(
             key,
@@ -122,18 +185,15 @@ class CouplingFlow(eqx.Module):
     def sample(
         self, key: Key[Array, ""], condition: Float[Array, " m"], n: int, space: StateSpace
     ) -> Float[Array, "n d"]:
-        """n states. A bounded box clips those of a normal base, which makes atoms at its edges; `log_prob`
-        is the density before clipping, and has the mass that was clipped outside of the box."""
         return self._states(BASES[self.base][0](key, (self.space.dimension, n)), condition)
 
     def draw(
         self, key: Key[Array, ""], condition: Float[Array, " m"], n: int, space: StateSpace
     ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
-        """States of an even set of base points: see `BeliefModel.draw`."""
         return self._states(QUANTILES[self.base](prng.evenly(key, n, self.space.dimension)), condition), jnp.zeros(n)
 
     def _states(self, z: Float[Array, "d n"], condition: Float[Array, " m"]) -> Float[Array, "n d"]:
-        """The states that base points are moved to."""
+        """The images of base points."""
         moved = self.flow.forward(z, self.flow.condition(condition)[..., None])
         numbers = moved if self.base == "normal" else jnp.tanh(moved / 2.0)  # 2 sigmoid - 1
         return jax.vmap(self.space.decode, in_axes=1)(numbers)
@@ -141,17 +201,23 @@ class CouplingFlow(eqx.Module):
     def log_prob(
         self, condition: Float[Array, " m"], states: Float[Array, "n d"], space: StateSpace
     ) -> Float[Array, " n"]:
-        """log density of each state, in the state's units."""
         return self.log_density(condition[:, None], states.T)
 
     def objective(
         self, key: Key[Array, ""], conditions: Float[Array, "b m"], states: Float[Array, "b n d"], space: StateSpace
     ) -> Float[Array, "b n"]:
-        """log density of each state. Nothing is random in it."""
         return self.log_density(conditions.T[..., None], jnp.moveaxis(states, -1, 0))
 
     def log_density(self, condition: Float[Array, "m *beliefs"], points: Float[Array, "d *n"]) -> Float[Array, "*n"]:
-        """log density at points of any number of beliefs; all axes but the first broadcast."""
+        """Log density at points of any number of beliefs.
+
+        Args:
+            condition: θ of each belief.
+            points: States; all axes but the first broadcast against those of `condition`.
+
+        Returns:
+            The log density at each point, in the state's units.
+        """
         scale, middle = (columns(part, points) for part in (self.space.scale, self.space.middle))
         encoded = (points - middle) / scale
         context = self.flow.condition(condition)
@@ -164,24 +230,25 @@ class CouplingFlow(eqx.Module):
 
 
 @dataclass(frozen=True)
-class CouplingFlowConfig:
-    """Coupling layers over a Box."""
+class CouplingFlowConfig(DecoderConfig):
+    """Config of coupling layers over a Box."""
 
     transform: str = "affine"
     """What moves a coordinate: affine, nlsq or spline."""
     base: str = "normal"
     """normal, or uniform on the box, which must then be bounded."""
     layers: int = 8
+    """Coupling layers."""
     width: int = 32
     """Hidden units of each layer's network."""
     depth: int = 3
+    """Hidden layers of each layer's network."""
     bins: int = 8
-    """Of a spline."""
+    """Bins of a spline."""
     activation: str = field(default="relu", metadata={"added later": True})
-    """Of those networks: relu, as in the paper, or silu, which makes smoother densities."""
+    """Activation of those networks: relu, as in the paper, or silu, which makes smoother densities."""
 
     def check(self, space: StateSpace) -> None:
-        """Raise unless the decoder fits a space."""
         if not isinstance(space, Box):
             raise InputError(
                 f"The coupling flow is a density over a Box; it does not fit {space.signature}. For a Lattice "

@@ -1,20 +1,20 @@
-"""Conditional flow matching (Lipman et al., arXiv 2210.02747; Tong et al., arXiv 2302.00482), the paper's
-second model of the donuts (section "Illustrative Example using Conditional Flow Matching").
+"""Conditional flow matching: the paper's second model of the donuts.
 
-A network is the velocity v(x, t, θ) of a flow that carries standard normal noise at t = 0 to states at
-t = 1. It is learned by regression, without solving the flow: between a state x1 and noise x0
+Section "Illustrative Example using Conditional Flow Matching"; Lipman et al., arXiv 2210.02747; Tong et al.,
+arXiv 2302.00482. A network is the velocity v(x, t, θ) of a flow that carries standard normal noise at t = 0 to states
+at t = 1. It is learned by regression, without solving the flow: between a state x1 and noise x0
 
     x_t = (1 - t)·x0 + t·x1,    and v(x_t, t, θ) should be x1 - x0.
 
-The regression's minimum is the mean of x1 - x0 given x_t, and that velocity carries the noise to the
-belief. Which noise is paired with which state is the coupling's choice.
+The minimum of the regression is the mean of x1 - x0 given x_t, and that velocity carries the noise to the belief. The
+coupling determines which noise is paired with which state.
 
 Sampling solves dx/dt = v; a density is the base's, minus the divergence of v along the path:
 
     log p(x1) = log N(x0; 0, 1) - ∫_0^1 div v(x_t, t, θ) dt
 
-As in `networks`, the first axis is one example's and all further axes are more examples; what θ
-contributes to the first layer is computed once per belief and shared by its samples.
+As in `networks`, the first axis holds the features of one example and all further axes are examples. What θ contributes
+to the first layer is computed once per belief and shared by its samples.
 """
 
 from __future__ import annotations
@@ -34,37 +34,57 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from nbf.contracts import StateSpace
-from nbf.errors import InputError
+from nbf.errors import InputError, optional_imports
 from nbf.models.networks import Perceptron, columns
+from nbf.models.parts import DecoderConfig
 from nbf.spaces import Box
 
 COUPLINGS = ("independent", "ot")
+"""How training pairs noise with states."""
 SOLVERS = ("fixed", "adaptive")
+"""How step lengths are chosen."""
 
 SHORTEST_STEP = 1e-4
-"""An adaptive solver accepts steps of this length whatever they miss. The divergence of a network with ReLU
-jumps, and no step across a jump would be short enough; one of this length misses a ten-thousandth of it."""
+"""An adaptive solver accepts steps of this length whatever their error. The divergence of a ReLU network jumps, and no
+step across a jump would be short enough; the error of one of this length is a ten-thousandth of the jump."""
 MAX_STEPS = 16_384
-"""More than `SHORTEST_STEP` leaves room for, so that a solution always ends."""
+"""Most steps of an adaptive solver: more than `SHORTEST_STEP` allows, so that it always reaches the end."""
 
 Values = TypeVar("Values")
 
 
 class FlowMatching(eqx.Module):
-    """The velocity network, and how to train and solve it."""
+    """The velocity network, and how it is trained and solved.
+
+    A bounded box clips samples beyond its walls; `log_prob` is the density before clipping, in the state's units.
+    """
 
     network: Perceptron
-    """Its inputs are x and, last, t."""
+    """Velocity network; its inputs are x and, last, t."""
     projection: Float[Array, "width m"]
     """The first layer's weights for θ."""
     coupling: str = eqx.field(static=True)
+    """One of `COUPLINGS`."""
     ot_group: int = eqx.field(static=True)
+    """Samples paired at a time under `ot`."""
     solver: str = eqx.field(static=True)
+    """One of `SOLVERS`."""
     steps: int = eqx.field(static=True)
+    """Steps of the fixed solver."""
     rtol: float = eqx.field(static=True)
+    """Relative tolerance of the adaptive solver."""
     atol: float = eqx.field(static=True)
+    """Absolute tolerance of the adaptive solver."""
 
     def __init__(self, key: Key[Array, ""], dimension: int, condition: int, config: FlowMatchingConfig):
+        """Draw the parameters.
+
+        Args:
+            key: Random key.
+            dimension: Numbers per state.
+            condition: Size of the condition.
+            config: Settings.
+        """
         inputs = dimension + 1
         network = Perceptron(
             key, inputs + condition, dimension, width=config.width, depth=config.depth, zero_output=True
@@ -75,13 +95,29 @@ class FlowMatching(eqx.Module):
         self.solver, self.steps, self.rtol, self.atol = config.solver, config.steps, config.rtol, config.atol
 
     def context(self, condition: Float[Array, "m *beliefs"]) -> Float[Array, "width *beliefs"]:
-        """What θ contributes to the first product."""
+        """Compute what θ contributes to the first product of the network.
+
+        Args:
+            condition: θ of each belief.
+
+        Returns:
+            The context of `velocity`.
+        """
         return jnp.tensordot(self.projection, condition, 1)
 
     def velocity(
         self, x: Float[Array, "d *n"], time: Float[Array, "*times"], context: Float[Array, "width *ctx"]
     ) -> Float[Array, "d *n"]:
-        """v(x, t, θ). The axes of `time` and the trailing ones of `context` broadcast against those of x."""
+        """Evaluate v(x, t, θ).
+
+        Args:
+            x: Points.
+            time: t; its axes broadcast against the examples of x.
+            context: From `context`; its trailing axes broadcast against the examples of x.
+
+        Returns:
+            The velocity at each point.
+        """
         weight = self.network.weights[0]
         product = jnp.tensordot(weight[:, :-1], x, 1)
         return self.network.from_first(product + columns(weight[:, -1], product) * time + context)
@@ -91,8 +127,17 @@ class FlowMatching(eqx.Module):
     ) -> Float[Array, "b n"]:
         """Minus the squared error |v(x_t, t, θ) - (x1 - x0)|² of each state, with one draw of its noise and time.
 
-        A regression, and no bound of log p_θ: its optimum is the belief, but its value, which stays
-        below zero however good the model, says little about how near that is; `log_prob` does.
+        A regression, not a bound of log p_θ: its optimum is the belief, but its value, which stays below zero however
+        good the model, says little about the distance to it; `log_prob` does.
+
+        Args:
+            key: Random key.
+            conditions: The condition of each belief.
+            states: States of each belief.
+            space: Of each environment.
+
+        Returns:
+            The objective of each state.
         """
         assert isinstance(space, Box)
         base_key, time_key = jax.random.split(key)
@@ -108,7 +153,6 @@ class FlowMatching(eqx.Module):
     def sample(
         self, key: Key[Array, ""], condition: Float[Array, " m"], n: int, space: StateSpace
     ) -> Float[Array, "n d"]:
-        """What the flow makes of noise; in a bounded box a state beyond its ends is moved to them."""
         assert isinstance(space, Box)
         context = self.context(condition)[:, None]
         base = jax.random.normal(key, (space.dimension, n))
@@ -118,7 +162,6 @@ class FlowMatching(eqx.Module):
     def log_prob(
         self, condition: Float[Array, " m"], states: Float[Array, "n d"], space: StateSpace
     ) -> Float[Array, " n"]:
-        """log density of the flow in the units of the states, as if the box had no ends."""
         assert isinstance(space, Box)
         context = self.context(condition)[:, None]
 
@@ -136,11 +179,11 @@ class FlowMatching(eqx.Module):
     ) -> Values:
         """Where `field` carries `start`, whose last axes are samples, from time `begin` to time `end`.
 
-        Steps of a fixed length are the same for all samples, and one product for each layer serves them.
-        Adaptive ones are each sample's own: what it becomes does not depend on the others.
+        Fixed steps are the same for all samples: one product per layer serves them all. Adaptive steps are chosen for
+        each sample separately, so that it does not depend on the others.
 
-        The method is of low order because the divergence jumps wherever a path crosses a kink of the network.
-        On a trained donut 20 steps of it miss log p by 0.019 nats, of Tsit5 by 0.054 at twice the cost.
+        The method has low order because the divergence jumps wherever a path crosses a kink of the network. On a
+        trained donut 20 of its steps are off in log p by 0.019 nats, those of Tsit5 by 0.054 at twice the cost.
         """
         diffrax = import_diffrax()
 
@@ -174,7 +217,15 @@ class FlowMatching(eqx.Module):
 def with_divergence(
     function: Callable[[Float[Array, "d n"]], Float[Array, "d n"]], x: Float[Array, "d n"]
 ) -> tuple[Float[Array, "d n"], Float[Array, " n"]]:
-    """A vector field at n points and its exact divergence there: one derivative along each axis."""
+    """Evaluate a vector field and its exact divergence: one derivative along each axis.
+
+    Args:
+        function: Vector field on n points.
+        x: Points.
+
+    Returns:
+        The field and its divergence at each point.
+    """
     value, derivative = jax.linearize(function, x)
     directions = jnp.broadcast_to(jnp.eye(x.shape[0])[..., None], (x.shape[0], *x.shape))
     along = [derivative(direction)[axis] for axis, direction in enumerate(directions)]
@@ -182,13 +233,18 @@ def with_divergence(
 
 
 def optimal_pairing(targets: Float[Array, "*b n d"], base: Float[Array, "*b n d"], group: int) -> Int[Array, "*b n"]:
-    """Which of its belief's n base draws each of a belief's n targets is paired with: the pairing of least
-    summed squared distance among each `group` of them in turn.
+    """Pair base draws with targets at the least summed squared distance, within groups of one belief's samples.
 
-    Only within one belief: across beliefs a target's noise would depend on its belief, and the flow of each
-    would no longer start at the whole base.
+    Only within one belief: across beliefs a target's noise would depend on its belief, and the flow of each belief
+    would no longer start at the whole base. The solver is SciPy's (shortest augmenting paths, exact), on the host.
 
-    The solver is SciPy's (shortest augmenting paths, exact), on the host.
+    Args:
+        targets: States of each belief.
+        base: As many base draws of each belief.
+        group: Samples paired at a time.
+
+    Returns:
+        For each target, the index of its base draw.
     """
     points = jax.lax.stop_gradient((targets, base))
     shape = jax.ShapeDtypeStruct(targets.shape[:-1], jnp.int32)
@@ -212,7 +268,7 @@ def _pair(group: int, targets: Any, base: Any) -> Int[np.ndarray, "*b n"]:
 
 
 def _assign(costs: Float[np.ndarray, "b n n"]) -> Int[np.ndarray, "b n"]:
-    """The column that each row of each matrix is assigned."""
+    """The column assigned to each row of each matrix."""
     from scipy.optimize import linear_sum_assignment
 
     return np.asarray([linear_sum_assignment(cost)[1] for cost in costs], np.int32).reshape(costs.shape[:-1])
@@ -220,44 +276,41 @@ def _assign(costs: Float[np.ndarray, "b n n"]) -> Int[np.ndarray, "b n"]:
 
 @functools.cache
 def _threads() -> ThreadPoolExecutor:
-    """One thread for each core: the solver releases Python's lock."""
+    """One thread per core: the solver releases Python's lock."""
     return ThreadPoolExecutor(os.cpu_count())
 
 
 def import_diffrax() -> Any:
-    """diffrax, which solves the flow; imported where it is needed, as nothing else needs it."""
-    try:
+    """Import diffrax, which solves the flow, where it is needed."""
+    with optional_imports("Flow matching"):
         import diffrax
-    except ImportError as error:
-        raise InputError(
-            "Flow matching solves its flow with diffrax, which is not installed: install "
-            "neural-bayesian-filtering[flow-matching]."
-        ) from error
     return diffrax
 
 
 @dataclass(frozen=True)
-class FlowMatchingConfig:
-    """A flow given by its velocity; the defaults are the paper's table for the donuts."""
+class FlowMatchingConfig(DecoderConfig):
+    """Config of flow matching; the defaults are the paper's table for the donuts."""
 
     coupling: str = "independent"
     """How training pairs noise with states: `independent`, or `ot`, by optimal transport among one belief's
     samples, which straightens the paths."""
     ot_group: int = 32
-    """How many of a belief's samples are paired at a time under `ot`. 32 beliefs of 64 samples take 8 ms of one
-    core in groups of 64, 3 ms in groups of 32; with optax's solver, all in JAX, 28 and 11."""
+    """Samples of a belief paired at a time under `ot`. 32 beliefs of 64 samples take 8 ms of one core in groups of 64,
+    3 ms in groups of 32; with optax's solver, all in JAX, 28 and 11."""
     width: int = 64
     """Hidden units of the velocity network."""
     depth: int = 4
+    """Hidden layers of the velocity network."""
     solver: str = "fixed"
-    """`fixed` takes `steps` steps of one length, `adaptive` as many as `rtol` and `atol` ask for."""
+    """`fixed` takes `steps` steps of one length, `adaptive` as many as `rtol` and `atol` require."""
     steps: int = 20
-    """Three evaluations of the network each."""
+    """Steps of the fixed solver, each of three evaluations of the network."""
     rtol: float = 1e-4
+    """Relative tolerance of the adaptive solver."""
     atol: float = 1e-4
+    """Absolute tolerance of the adaptive solver."""
 
     def check(self, space: StateSpace) -> None:
-        """Raise unless the decoder fits a space, its options are known, and its solver is installed."""
         if not isinstance(space, Box):
             raise InputError(f"Flow matching moves the vectors of a Box; it does not fit {space.signature}.")
         for name, value, known in (("coupling", self.coupling, COUPLINGS), ("solver", self.solver, SOLVERS)):

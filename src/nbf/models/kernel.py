@@ -1,12 +1,13 @@
-"""Kernel mean embeddings, the alternative that the paper names under "Alternative approaches for embedding beliefs"
-(Smola, Gretton, Song, Schölkopf 2007; Song et al. 2009): nothing is learned.
+"""Kernel mean embeddings, which need no training.
+
+The paper names them under "Alternative approaches for embedding beliefs" (Smola, Gretton, Song, Schölkopf 2007; Song et
+al. 2009):
 
     θ = Σ_i w_i φ(x_i) / Σ_i w_i,   φ(x)·φ(z) ≈ k(x, z) = exp(-|x - z|² / 2ℓ²)
 
-φ is exact on m landmarks, which a pivoted Cholesky decomposition picks one after another where the kernel is
-represented worst. Such an embedding is not generative by itself. On a lattice it is decoded into the probabilities
-p >= 0 of its cells whose embedding is nearest, min |Φᵀp - θ|² + ρ|p|²; in a box by herding (Welling 2009): points are
-taken one after another so that their mean embedding nears θ, and smoothed by Gaussian kernels.
+with the features φ of `kernel_features`. Such an embedding is not generative by itself. On a lattice it is decoded into
+the cell probabilities p >= 0 whose embedding is nearest, min |Φᵀp - θ|² + ρ|p|². In a box it is decoded by herding
+(Welling 2009): points are chosen one after another so that their mean embedding approaches θ, then smoothed.
 """
 
 from __future__ import annotations
@@ -25,77 +26,53 @@ from jaxtyping import Array, Float, Int, Key
 from nbf import prng
 from nbf.contracts import BeliefModel, Embedding, State, StateSpace
 from nbf.errors import InputError
+from nbf.models.kernel_features import (
+    LARGEST_TABLE,
+    Landmarks,
+    check_numbers,
+    gaussian_kernel,
+    halton,
+    pick_landmarks,
+)
 from nbf.models.set_encoder import inputs, one_hot_cells
 from nbf.resampling.weights import mean_weights
 from nbf.spaces import Box, Lattice
-
-LARGEST, MOST_LANDMARKS = 4096, 1024
-"""Cells or candidates that are listed, and landmarks among them, at most."""
-INDEPENDENT = 1e-3
-"""What the landmarks before it must leave unexplained of a landmark: with less, float32 would lose its features."""
-
-
-class Landmarks(eqx.Module):
-    """φ: features whose products are the kernel, exactly where one of the two is a landmark."""
-
-    points: Float[Array, "m d"]
-    """Of the kernel's own units: one is a bandwidth."""
-    root: Float[Array, "m m"]
-    """Inverse of the Cholesky factor of the landmarks' kernel matrix."""
-
-    def __call__(self, points: Float[Array, "n d"]) -> Float[Array, "n m"]:
-        squares = jnp.sum((points[:, None, :] - self.points) ** 2, axis=-1)
-        return jnp.exp(-0.5 * squares) @ self.root.T
-
-
-def gaussian_kernel(points: Float[np.ndarray, "n d"], others: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "n k"]:
-    """exp(-|x - z|² / 2) of each pair."""
-    squares = np.sum(points**2, axis=1)[:, None] + np.sum(others**2, axis=1) - 2.0 * points @ others.T
-    return np.exp(-0.5 * np.maximum(squares, 0.0))
-
-
-def pick_landmarks(
-    points: Float[np.ndarray, "n d"], count: int
-) -> tuple[Float[np.ndarray, "m d"], Float[np.ndarray, "m m"]]:
-    """Landmarks among the points, always the one that is explained worst by those before it, and the inverse of their
-    Cholesky factor. Fewer than `count`, if there are no more points, or if they explain all others already."""
-    chosen: list[int] = []
-    columns = np.zeros((len(points), min(count, len(points))))
-    left = np.ones(len(points))
-    for step in range(columns.shape[1]):
-        worst = int(np.argmax(left))
-        if left[worst] < INDEPENDENT:
-            break
-        column = gaussian_kernel(points, points[[worst]])[:, 0] - columns[:, :step] @ columns[worst, :step]
-        columns[:, step] = column / math.sqrt(left[worst])
-        left = np.maximum(left - columns[:, step] ** 2, 0.0)
-        chosen.append(worst)
-    landmarks = points[chosen]
-    return landmarks, np.linalg.inv(np.linalg.cholesky(gaussian_kernel(landmarks, landmarks)))
-
 
 # --- a lattice -----------------------------------------------------------------------------------
 
 
 class LatticeKernel(BeliefModel):
-    """Of a lattice that is small enough to list."""
+    """Kernel mean embedding over a lattice small enough to enumerate. Its objective has no gradient."""
 
     space: Lattice
+    """What the states are."""
     table: Float[Array, "cells m"]
     """φ of every cell."""
     rate: Float[Array, ""]
+    """Step length of the projection."""
     momentum: Float[Array, ""]
+    """Momentum of the projection."""
     ridge: float = eqx.field(static=True)
+    """ρ."""
     iterations: int = eqx.field(static=True)
+    """Steps of the projection."""
 
     def embed(self, states: State, log_weights: Float[Array, " n"], space: StateSpace | None = None) -> Embedding:
         cells = one_hot_cells(states, self.space).astype(self.table.dtype)
         return (mean_weights(log_weights) @ cells) @ self.table
 
     def probabilities(self, embedding: Embedding, space: Lattice) -> Float[Array, " cells"]:
-        """Of every cell: the legal ones whose embedding is nearest. Where nothing legal is near, all alike.
+        """Decode an embedding into the probabilities of the legal cells whose embedding is nearest.
 
-        Accelerated gradient descent, each step followed by the projection to p >= 0 (Nesterov 2004, 2.2.63).
+        Accelerated projected gradient descent on p >= 0 (Nesterov 2004, 2.2.63). If no legal cell is near, all are
+        equally probable.
+
+        Args:
+            embedding: θ.
+            space: Of the environment.
+
+        Returns:
+            The probability of each cell.
         """
         legal = jnp.ones(space.size, bool) if space.legal is None else space.legal
         table = jnp.where(legal[:, None], self.table, 0.0)
@@ -123,7 +100,6 @@ class LatticeKernel(BeliefModel):
     def objective(
         self, key: Key[Array, ""], embeddings: Float[Array, "b m"], states: State, space: StateSpace
     ) -> Float[Array, "b n"]:
-        """log p_θ. There is nothing to train: it has no gradient."""
         return jax.lax.stop_gradient(jax.vmap(self.log_prob)(embeddings, states, space))
 
     def prepared(self) -> LatticeKernel:
@@ -132,25 +108,34 @@ class LatticeKernel(BeliefModel):
 
 @dataclass(frozen=True)
 class LatticeKernelConfig:
-    """The kernel mean embedding of beliefs on a lattice, decoded into the nearest probabilities of its cells."""
+    """Config of kernel mean embeddings over a lattice, decoded into cell probabilities."""
 
     shape: tuple[int, ...]
     """Sides of the lattice."""
     landmarks: int = 32
-    """Embedding size m; smaller, where fewer landmarks explain every cell."""
+    """Embedding size m; smaller if fewer landmarks represent every cell."""
     bandwidth: float = 1.0
     """ℓ of the kernel, in cells."""
     ridge: float = 0.001
     """ρ."""
     iterations: int = 200
-    """Of the projection."""
+    """Steps of the projection."""
 
     def build(self, key: Key[Array, ""]) -> LatticeKernel:
-        """The model; nothing of it is random."""
+        """Build the model; none of it is random.
+
+        Args:
+            key: Not used.
+
+        Returns:
+            The model.
+        """
         space = Lattice(self.shape)
-        _check(self, "landmarks", "iterations", "bandwidth", "ridge")
-        if space.size > LARGEST:
-            raise InputError(f"A kernel embedding lists at most {LARGEST} cells; shape {self.shape} has {space.size}.")
+        check_numbers(self, "landmarks", "iterations", "bandwidth", "ridge")
+        if space.size > LARGEST_TABLE:
+            raise InputError(
+                f"A kernel embedding lists at most {LARGEST_TABLE} cells; shape {self.shape} has {space.size}."
+            )
         points = space.points() / self.bandwidth
         landmarks, root = pick_landmarks(points, self.landmarks)
         table = gaussian_kernel(points, landmarks) @ root.T
@@ -168,24 +153,41 @@ class LatticeKernelConfig:
 
 
 class BoxKernel(BeliefModel):
-    """Of real vectors. Mass that the smoothing puts beyond the walls of a bounded box is drawn on the walls."""
+    """Kernel mean embedding over real vectors.
+
+    A bounded box clips samples that the smoothing puts beyond its walls; `log_prob` is the density before clipping. The
+    objective has no gradient.
+    """
 
     space: Box
+    """What the states are."""
     landmarks: Landmarks
+    """φ."""
     candidates: Float[Array, "c d"]
-    """What herding chooses from, encoded."""
+    """Encoded points that herding chooses from."""
     table: Float[Array, "c m"]
-    """φ of each."""
+    """φ of each candidate."""
     bandwidth: float = eqx.field(static=True)
+    """ℓ, in half sides of the box."""
     smoothing: float = eqx.field(static=True)
+    """Standard deviation of the Gaussians around herded points, in half sides of the box."""
     herded: int = eqx.field(static=True)
+    """Number of herded points."""
 
     def embed(self, states: State, log_weights: Float[Array, " n"], space: StateSpace | None = None) -> Embedding:
         encoded = inputs(states, self.space, self.space.num_features).T
         return mean_weights(log_weights) @ self.landmarks(encoded / self.bandwidth)
 
     def herd(self, embedding: Embedding, count: int) -> Int[Array, " count"]:
-        """Candidates, one after another: each is where θ exceeds the mean embedding so far by most."""
+        """Choose candidates one after another: each where θ exceeds the mean embedding so far by most.
+
+        Args:
+            embedding: θ.
+            count: How many to choose.
+
+        Returns:
+            Indices of candidates.
+        """
         wanted = self.table @ embedding
 
         def step(spent: Float[Array, " c"], number: Int[Array, ""]) -> tuple[Float[Array, " c"], Int[Array, ""]]:
@@ -198,11 +200,10 @@ class BoxKernel(BeliefModel):
         centre_key, noise_key = jax.random.split(key)
         centres = self.candidates[self.herd(embedding, self.herded)]
         chosen = centres[jax.random.randint(centre_key, (n,), 0, self.herded)]
-        spread = chosen + self.smoothing * jax.random.normal(noise_key, chosen.shape)
-        return jax.vmap(self.space.decode)(spread)
+        smoothed = chosen + self.smoothing * jax.random.normal(noise_key, chosen.shape)
+        return jax.vmap(self.space.decode)(smoothed)
 
     def log_prob(self, embedding: Embedding, states: State, space: StateSpace) -> Float[Array, " n"]:
-        """The density of the kernels, before what lies beyond the walls is put on them."""
         centres = self.candidates[self.herd(embedding, self.herded)]
         encoded = jax.vmap(self.space.encode)(states)
         kernels = jnp.sum(norm.logpdf(encoded[:, None, :], centres, self.smoothing), axis=-1)
@@ -212,7 +213,6 @@ class BoxKernel(BeliefModel):
     def objective(
         self, key: Key[Array, ""], embeddings: Float[Array, "b m"], states: State, space: StateSpace
     ) -> Float[Array, "b n"]:
-        """log p_θ. There is nothing to train: it has no gradient."""
         log_prob = jax.vmap(lambda embedding, states: self.log_prob(embedding, states, self.space))
         return jax.lax.stop_gradient(log_prob(embeddings, states))
 
@@ -222,54 +222,39 @@ class BoxKernel(BeliefModel):
 
 @dataclass(frozen=True)
 class BoxKernelConfig:
-    """The kernel mean embedding of beliefs in a box, decoded by herding and smoothed."""
+    """Config of kernel mean embeddings over a box, decoded by herding and smoothed."""
 
     low: tuple[float, ...]
+    """Lower ends of the box."""
     high: tuple[float, ...]
+    """Upper ends of the box."""
     bounded: bool = True
+    """Whether states stay in the box."""
     landmarks: int = 32
-    """Embedding size m; smaller, where fewer landmarks explain every candidate."""
+    """Embedding size m; smaller if fewer landmarks represent every candidate."""
     bandwidth: float = 0.3
     """ℓ of the kernel, in half sides of the box."""
     candidates: int = 1024
-    """Points of the box that herding chooses from: the first of Halton's sequence."""
+    """Points of the box that herding chooses from: the first of the Halton sequence."""
     herded: int = 128
-    """How many are chosen."""
+    """Number of herded points."""
     smoothing: float = 0.05
-    """Standard deviation of the kernels around them, in half sides of the box."""
+    """Standard deviation of the Gaussians around them, in half sides of the box."""
 
     def build(self, key: Key[Array, ""]) -> BoxKernel:
-        """The model; nothing of it is random."""
+        """Build the model; none of it is random.
+
+        Args:
+            key: Not used.
+
+        Returns:
+            The model.
+        """
         space = Box(self.low, self.high, self.bounded)
-        _check(self, "landmarks", "candidates", "herded", "bandwidth", "smoothing")
+        check_numbers(self, "landmarks", "candidates", "herded", "bandwidth", "smoothing")
         points = 2.0 * halton(self.candidates, space.dimension) - 1.0
         landmarks, root = pick_landmarks(points / self.bandwidth, self.landmarks)
         table = gaussian_kernel(points / self.bandwidth, landmarks) @ root.T
         landmarks, root, points, table = (jnp.asarray(part, jnp.float32) for part in (landmarks, root, points, table))
         features = Landmarks(landmarks, root)
         return BoxKernel(space, features, points, table, self.bandwidth, self.smoothing, self.herded)
-
-
-def halton(count: int, dimension: int) -> Float[np.ndarray, "count dimension"]:
-    """Points 1 to `count` of Halton's sequence in the unit cube, which fill it evenly (Halton 1960)."""
-    primes = [number for number in range(2, 8 * dimension + 4) if all(number % other for other in range(2, number))]
-    columns = []
-    for base in primes[:dimension]:
-        rest, share, column = np.arange(1, count + 1), 1.0, np.zeros(count)
-        while np.any(rest):
-            share /= base
-            column += share * (rest % base)
-            rest //= base
-        columns.append(column)
-    return np.stack(columns, axis=-1)
-
-
-def _check(config: LatticeKernelConfig | BoxKernelConfig, *names: str) -> None:
-    """Raise unless every number of a config makes sense."""
-    for name in names:
-        value = getattr(config, name)
-        most = MOST_LANDMARKS if name == "landmarks" else LARGEST
-        if isinstance(value, int) and not 1 <= value <= most:
-            raise InputError(f"{name} must be a whole number from 1 to {most}; got {value}.")
-        if not (math.isfinite(value) and value > 0):
-            raise InputError(f"{name} must be above 0; got {value}.")

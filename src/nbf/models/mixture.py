@@ -1,6 +1,6 @@
-"""A decoder for real vectors: a mixture of Gaussians whose parameters are a network's output.
+"""A decoder for real vectors: a mixture of Gaussians whose parameters a network computes.
 
-p_θ(x) = Σ_k w_k N(x; μ_k, L_k L_kᵀ), with L_k = diag(s_k) (I + U_k) and U_k strictly lower triangular
+    p_θ(x) = Σ_k w_k N(x; μ_k, L_k L_kᵀ), with L_k = diag(s_k) (I + U_k) and U_k strictly lower triangular
 
 Everything acts on the encoding of a state, where the box is (-1, 1)^d; densities are in the state's units.
 """
@@ -20,38 +20,47 @@ from jaxtyping import Array, Float, Int, Key
 from nbf import prng
 from nbf.contracts import StateSpace
 from nbf.errors import InputError
-from nbf.models.networks import Perceptron
+from nbf.models.networks import Perceptron, bounded
+from nbf.models.parts import DecoderConfig
 from nbf.spaces import Box
 
 LOG_SCALE_LIMIT = 7.0
-"""Scales lie between e^-7 = 0.0009 and e^7, in halves of the box's side: log densities are bounded."""
+"""Scales lie between e^-7 = 0.0009 and e^7, in half sides of the box, so that log densities are bounded."""
 SHEAR_LIMIT = 10.0
-"""Entries of U lie in ±10, which allows correlations up to 0.995; without a bound, solving with L overflows."""
-
-
-def bounded(raw: Float[Array, "*any"], limit: float) -> Float[Array, "*any"]:
-    """The identity near zero, softly bounded by ±limit."""
-    return limit * jnp.tanh(raw / limit)
+"""Entries of U lie in ±10, which allows correlations up to 0.995; without a bound, solving with L could overflow."""
 
 
 class GaussianMixture(eqx.Module):
     """A mixture of Gaussians with full covariances.
 
-    In a bounded box a sample beyond the ends is moved to the nearest point inside, whereas `log_prob` is the
-    density before that: what it gives for points of the box integrates to less than one by the mass outside.
+    A bounded box clips samples beyond its walls. `log_prob` is the density before clipping, which integrates over the
+    box to one minus the mass outside; it is -inf for a state that is not finite.
     """
 
     network: Perceptron
+    """From the condition to the parameters of all components."""
     components: int = eqx.field(static=True)
+    """Number of components."""
     dimension: int = eqx.field(static=True)
+    """Numbers per state d."""
 
     def __init__(self, key: Key[Array, ""], dimension: int, condition: int, *, components: int, width: int, depth: int):
+        """Draw the parameters.
+
+        Args:
+            key: Random key.
+            dimension: Numbers per state.
+            condition: Size of the condition.
+            components: Number of components.
+            width: Units of each hidden layer.
+            depth: Hidden layers.
+        """
         self.components, self.dimension = components, dimension
         network_key, mean_key = jax.random.split(key)
         outputs = components * (1 + 2 * dimension + dimension * (dimension - 1) // 2)
         network = Perceptron(network_key, condition, outputs, width=width, depth=depth, zero_output=True)
-        # Components that start equal would stay equal for ever: their means are spread over the box, and
-        # each is about as wide as its share of it.
+        # Components that start equal would stay equal: their means start uniform in the box, and each is about as
+        # wide as its share of it.
         means = jax.random.uniform(mean_key, (components, dimension), minval=-1.0, maxval=1.0)
         rest = jnp.zeros((components, outputs // components - 1 - dimension))
         rest = rest.at[:, :dimension].set(-math.log(components) / dimension)
@@ -61,7 +70,14 @@ class GaussianMixture(eqx.Module):
     def parameters(
         self, condition: Float[Array, " m"]
     ) -> tuple[Float[Array, " k"], Float[Array, "k d"], Float[Array, "k d d"]]:
-        """log w, μ and L of each component, for the encoding of a state."""
+        """Compute the parameters of each component, for encoded states.
+
+        Args:
+            condition: θ, followed by the context if there is one.
+
+        Returns:
+            log w, μ and L.
+        """
         d = self.dimension
         raw = self.network(condition).reshape(self.components, -1)
         logits, means, log_scales, shears = jnp.split(raw, (1, 1 + d, 1 + 2 * d), axis=1)
@@ -82,7 +98,6 @@ class GaussianMixture(eqx.Module):
     def draw(
         self, key: Key[Array, ""], condition: Float[Array, " m"], n: int, space: StateSpace
     ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
-        """States of an even set of numbers, the first of which choose the components: see `BeliefModel.draw`."""
         log_weights, means, factors = self.parameters(condition)
         numbers = prng.evenly(key, n, 1 + self.dimension)
         chosen = jnp.searchsorted(jnp.cumsum(jnp.exp(log_weights)), numbers[0], method="compare_all")
@@ -94,7 +109,7 @@ class GaussianMixture(eqx.Module):
         self, chosen: Int[Array, " n"], noise: Float[Array, "n d"], means: Float[Array, "k d"],
         factors: Float[Array, "k d d"], space: StateSpace,
     ) -> Float[Array, "n d"]:  # fmt: skip
-        """μ + L z of the chosen components."""
+        """The states μ + L z of the chosen components."""
         space = self._fitting(space)
         # A sum of products, not a batched product, which a CPU does one small matrix at a time.
         encoded = means[chosen] + jnp.sum(factors[chosen] * noise[:, None, :], axis=-1)
@@ -103,7 +118,6 @@ class GaussianMixture(eqx.Module):
     def log_prob(
         self, condition: Float[Array, " m"], states: Float[Array, "n d"], space: StateSpace
     ) -> Float[Array, " n"]:
-        """log density of each state; -inf for one that is not finite."""
         space = self._fitting(space)
         _check_states(states, space)
         finite = jnp.all(jnp.isfinite(states), axis=1)
@@ -134,7 +148,7 @@ class GaussianMixture(eqx.Module):
 
 
 def _check_states(states: Float[Array, "n d"], space: Box) -> None:
-    """Raise unless the states are vectors of the right size and, as far as that is known before compilation, finite."""
+    """Raise `InputError` unless the states have the right size and, outside of `jit`, are finite."""
     if states.shape[1] != space.dimension:
         raise InputError(f"A state of {space.signature} has {space.dimension} numbers; got {states.shape[1]}.")
     if not isinstance(states, Tracer) and not np.all(np.isfinite(states)):
@@ -143,15 +157,17 @@ def _check_states(states: Float[Array, "n d"], space: Box) -> None:
 
 
 @dataclass(frozen=True)
-class MixtureConfig:
-    """A mixture of Gaussians with full covariances."""
+class MixtureConfig(DecoderConfig):
+    """Config of a mixture of Gaussians with full covariances."""
 
     components: int = 16
+    """Number of components."""
     width: int = 128
+    """Units of each hidden layer."""
     depth: int = 2
+    """Hidden layers."""
 
     def check(self, space: StateSpace) -> None:
-        """Raise unless the decoder fits a space."""
         if not isinstance(space, Box):
             raise InputError(f"The mixture decoder has a density on a Box; it does not fit {space.signature}.")
 

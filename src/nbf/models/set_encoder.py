@@ -1,8 +1,8 @@
 """The embedding function E_φ (section "Embedding Function"): the weighted mean of a network's output.
 
-θ = Σ_i w_i φ(x_i) / Σ_i w_i
+    θ = Σ_i w_i φ(x_i) / Σ_i w_i
 
-or, where a mean of fixed features is too little, a second network of it (Zaheer et al., "Deep Sets").
+or, where a mean of features is too little, a second network of it (Zaheer et al., "Deep Sets").
 """
 
 from __future__ import annotations
@@ -17,19 +17,27 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from nbf.capabilities import MeanFeatures
 from nbf.contracts import Embedding, State, StateSpace
 from nbf.models.networks import Perceptron
+from nbf.models.parts import EncoderConfig
 from nbf.resampling.weights import mean_weights
 from nbf.spaces import Box, Lattice
 
 TABLE_LIMIT = 4096
-"""Up to this many cells, φ of the whole lattice is worth tabulating."""
-
+"""Most cells of a lattice over which φ is tabulated."""
 
 
 def inputs(states: State, space: StateSpace, size: int) -> Float[Array, "size n"]:
-    """What a network sees of each state, as columns: its encoding, and the context where `size` has room for it.
+    """What a network sees of each state, as columns: its encoding, and the context if `size` has room for it.
 
-    Outside of a bounded box there are no states: a point there, where training spreads the atoms on the walls, is
-    seen as the nearest one of the box."""
+    A point outside of a bounded box, where training spreads samples over a `wall_band`, is clipped to the box.
+
+    Args:
+        states: A set of n states.
+        space: Of the environment.
+        size: Number of inputs of the network.
+
+    Returns:
+        The inputs.
+    """
     encoded = jax.vmap(space.encode, out_axes=1)(states)
     if isinstance(space, Box) and space.bounded:
         encoded = jnp.clip(encoded, -1.0, 1.0)
@@ -41,18 +49,41 @@ def inputs(states: State, space: StateSpace, size: int) -> Float[Array, "size n"
 
 
 def one_hot_cells(states: Int[Array, "n d"], space: StateSpace) -> Bool[Array, "n cells"]:
-    """Which cell of a lattice each state is. For a product, not a gather: the gradient of a product is a product
-    as well, where a gather's is a scatter."""
+    """Which cell of a lattice each state is, one-hot.
+
+    For a product instead of a gather: the gradient of a product is a product, that of a gather is a scatter.
+
+    Args:
+        states: A set of n states.
+        space: A lattice.
+
+    Returns:
+        One row per state.
+    """
     assert isinstance(space, Lattice)
     return jax.vmap(space.index)(states)[:, None] == jnp.arange(space.size)
 
 
 class MeanEncoder(MeanFeatures):
-    """The mean over the set of an MLP of each state."""
+    """The mean over the set of a network of each state.
+
+    On a lattice φ takes finitely many values: `prepared` computes each once, and a set becomes a histogram. Training
+    then needs 64 evaluations of the network per step instead of 1024 on an 8 x 8 grid, and a filter none.
+    """
 
     network: Perceptron
+    """φ."""
 
     def __init__(self, key: Key[Array, ""], inputs: int, embedding: int, *, width: int, depth: int):
+        """Draw the parameters.
+
+        Args:
+            key: Random key.
+            inputs: Numbers per state, its context included.
+            embedding: Embedding size m.
+            width: Units of each hidden layer.
+            depth: Hidden layers.
+        """
         self.network = Perceptron(key, inputs, embedding, width=width, depth=depth)
 
     def __call__(self, states: State, log_weights: Float[Array, " n"], space: StateSpace) -> Embedding:
@@ -62,31 +93,29 @@ class MeanEncoder(MeanFeatures):
         return self.network(inputs(states, space, self.network.weights[0].shape[1]))
 
     def prepared(self, space: StateSpace) -> MeanEncoder | TableEncoder:
-        """On a lattice φ takes finitely many values: compute each once, then a set is a histogram.
-
-        The mathematics is the same. Training needs 64 evaluations of the network a step instead of
-        1024 on an 8 x 8 grid, and a filter needs none.
-        """
         if not isinstance(space, Lattice) or space.size > TABLE_LIMIT:
             return self
         return TableEncoder(self.features(jnp.asarray(space.points()), space))
 
 
 @dataclass(frozen=True)
-class MeanConfig:
-    """The paper's encoder: the weighted mean of an MLP of each state."""
+class MeanConfig(EncoderConfig):
+    """Config of the paper's encoder: the weighted mean of a network of each state."""
 
     width: int = 128
+    """Units of each hidden layer."""
     depth: int = 3
+    """Hidden layers."""
 
     def build(self, key: Key[Array, ""], inputs: int, embedding: int) -> MeanEncoder:
         return MeanEncoder(key, inputs, embedding, width=self.width, depth=self.depth)
 
 
 class TableEncoder(MeanFeatures):
-    """A `MeanEncoder` whose φ has been tabulated over a lattice."""
+    """A `MeanEncoder` whose φ is tabulated over a lattice."""
 
     table: Float[Array, "m cells"]
+    """φ of every cell."""
 
     def __call__(self, states: Int[Array, "n d"], log_weights: Float[Array, " n"], space: StateSpace) -> Embedding:
         return self.table @ (mean_weights(log_weights) @ one_hot_cells(states, space).astype(self.table.dtype))
@@ -100,28 +129,32 @@ class TableEncoder(MeanFeatures):
 
 
 class DeepSetsEncoder(eqx.Module):
-    """A network of the mean of a network of each state."""
+    """A network of the mean of a network of each state; on a lattice the latter can be tabulated."""
 
     mean: MeanEncoder | TableEncoder
+    """The mean of a network of each state."""
     after: Perceptron
+    """The network of that mean."""
 
     def __call__(self, states: State, log_weights: Float[Array, " n"], space: StateSpace) -> Embedding:
         return self.after(self.mean(states, log_weights, space))
 
     def prepared(self, space: StateSpace) -> DeepSetsEncoder:
-        """On a lattice the network of each state is tabulated; the one after the mean depends on the belief."""
         return DeepSetsEncoder(self.mean.prepared(space), self.after)
 
 
 @dataclass(frozen=True)
-class DeepSetsConfig:
-    """The weighted mean of an MLP of each state, and another MLP of that mean."""
+class DeepSetsConfig(EncoderConfig):
+    """Config of the weighted mean of a network of each state, and a second network of that mean."""
 
     width: int = 128
     """Units of each hidden layer before the mean, and size of the mean."""
     depth: int = 3
+    """Hidden layers before the mean."""
     after_width: int = 128
+    """Units of each hidden layer after the mean."""
     after_depth: int = 2
+    """Hidden layers after the mean."""
 
     def build(self, key: Key[Array, ""], inputs: int, embedding: int) -> DeepSetsEncoder:
         mean_key, after_key = jax.random.split(key)

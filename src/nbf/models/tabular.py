@@ -14,7 +14,7 @@ from nbf.spaces import Lattice
 
 
 class TabularModel(BeliefModel, MeanFeatures, ListedStates):
-    """θ[x] is the probability of cell x. Nothing to train; for small lattices and for tests of filters."""
+    """θ[x] is the probability of cell x. Nothing is trained; for small lattices and for tests of filters."""
 
     space: Lattice
 

@@ -1,58 +1,77 @@
-"""Monotone maps of the real line whose parameters a network computes: what a coupling layer moves a coordinate by.
+"""Monotone maps of the real line whose parameters a network computes: they move one coordinate in a coupling layer.
 
-Each maps a base coordinate z to a coordinate x of the state, elementwise, given `parameters` raw numbers for
-every coordinate along a leading axis. Raw numbers may be any; all zero is the identity. Slopes are softly
-bounded, whatever a network says.
+Each maps a base coordinate z to a state coordinate x, elementwise, given `parameters` raw numbers per coordinate along
+a leading axis. Raw numbers may be any real numbers; all zero is the identity. Slopes are softly bounded.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from nbf.errors import InputError
+from nbf.models.networks import bounded
 
 LOG_SCALE_LIMIT = 2.0
-"""One map scales by at most e^2. AdaGrad at 0.1 takes large first steps: without a bound the loss of the
-first steps reached 1e23, and the sums of squared gradients that AdaGrad keeps froze the model for good."""
+"""One map scales by at most e^2. AdaGrad at 0.1 takes large first steps: without a bound their loss reached 1e23, and
+AdaGrad's sums of squared gradients froze the model for good."""
 
 
-def bounded(log_scale: Float[Array, "*any"]) -> Float[Array, "*any"]:
-    """A logarithm of a scale, softly bounded to ±`LOG_SCALE_LIMIT`."""
-    return LOG_SCALE_LIMIT * jnp.tanh(log_scale / LOG_SCALE_LIMIT)
+def log_scale_of(raw: Float[Array, "*any"]) -> Float[Array, "*any"]:
+    """Bound a log scale softly by ±`LOG_SCALE_LIMIT`.
+
+    Args:
+        raw: Any numbers.
+
+    Returns:
+        Log scales.
+    """
+    return bounded(raw, LOG_SCALE_LIMIT)
 
 
 def unstacked(raw: Float[Array, "p *any"]) -> list[Float[Array, "*any"]]:
-    """The parts of a leading axis. The gradient of a split is one concatenation, that of an index a padded sum."""
+    """Split a leading axis. The gradient of a split is one concatenation, that of indexing a padded sum.
+
+    Args:
+        raw: An array.
+
+    Returns:
+        Its parts.
+    """
     return [jnp.squeeze(part, 0) for part in jnp.split(raw, raw.shape[0])]
 
 
-@runtime_checkable
-class Transform(Protocol):
-    """A family of increasing maps. Compared and hashed by value: it is a static part of a model."""
+class Transform(ABC):
+    """A family of increasing maps. Compared and hashed by value, as it is a static part of a model.
+
+    Arguments of the methods:
+        raw: Raw numbers from a network; all axes but the first broadcast against the coordinates.
+        z: Base coordinates.
+        x: State coordinates.
+    """
 
     @property
+    @abstractmethod
     def parameters(self) -> int:
-        """How many raw numbers each coordinate takes."""
-        ...
+        """Number of raw numbers per coordinate."""
 
-    def forward(self, raw: Float[Array, "p *n"], z: Float[Array, "*n"], /) -> Float[Array, "*n"]:
-        """From base to state."""
-        ...
+    @abstractmethod
+    def forward(self, raw: Float[Array, "p *n"], z: Float[Array, "*m"]) -> Float[Array, "*out"]:
+        """Map base coordinates to state coordinates."""
 
+    @abstractmethod
     def inverse(
-        self, raw: Float[Array, "p *n"], x: Float[Array, "*n"], /
-    ) -> tuple[Float[Array, "*n"], Float[Array, "*n"]]:
-        """From state to base, and log |dz/dx| of each coordinate."""
-        ...
+        self, raw: Float[Array, "p *n"], x: Float[Array, "*m"]
+    ) -> tuple[Float[Array, "*out"], Float[Array, "*out"]]:
+        """Map state coordinates to base coordinates, with log |dz/dx| of each."""
 
 
 @dataclass(frozen=True)
-class Affine:
+class Affine(Transform):
     """x = shift + scale · z (Dinh et al., arXiv 1605.08803). Raw: shift, log scale."""
 
     @property
@@ -61,30 +80,30 @@ class Affine:
 
     def forward(self, raw: Float[Array, "2 *n"], z: Float[Array, "*m"]) -> Float[Array, "*out"]:
         shift, log_scale = unstacked(raw)
-        return z * jnp.exp(bounded(log_scale)) + shift
+        return z * jnp.exp(log_scale_of(log_scale)) + shift
 
     def inverse(
         self, raw: Float[Array, "2 *n"], x: Float[Array, "*m"]
     ) -> tuple[Float[Array, "*out"], Float[Array, "*n"]]:
         shift, log_scale = unstacked(raw)
-        log_slope = -bounded(log_scale)
+        log_slope = -log_scale_of(log_scale)
         return (x - shift) * jnp.exp(log_slope), log_slope
 
 
-STEEPEST = 0.95
-"""How near the hump of an NLSq map comes to making it flat: its slope is nowhere below 0.05 of b."""
-FLAT = 8.0 * 3.0**0.5 / 9.0
-"""u + r / (1 + u²) increases for |r| below this."""
-FAR = 4.0
-"""From here on u = y - r / (1 + y²) is a better start for Newton's method than the roots of a cubic in float32."""
+LARGEST_HUMP = 0.95
+"""Largest hump of an NLSq map, relative to `HUMP_LIMIT`: its slope is nowhere below 0.05 b."""
+HUMP_LIMIT = 8.0 * 3.0**0.5 / 9.0
+"""The map u + r / (1 + u²) increases if |r| is below this."""
+FAR_FROM_HUMP = 4.0
+"""For |y| above this, u = y - r / (1 + y²) is a better start for Newton's method than the cubic's root in float32."""
 
 
 @dataclass(frozen=True)
-class NLSq:
-    """x = a + b z + c / (1 + (d z + g)²) (Ziegler and Rush, arXiv 1901.10548): an affine map with a hump.
+class NLSq(Transform):
+    """An affine map with a hump, x = a + b z + c / (1 + (d z + g)²) (Ziegler and Rush, arXiv 1901.10548).
 
-    Raw: a, log b, c, log d, g. With u = d z + g and r = c d / b it reads u + r / (1 + u²) = y, one increasing
-    function of u for every r in (-8√3/9, 8√3/9), so that the inverse is one cubic in u.
+    Raw: a, log b, c, log d, g. With u = d z + g and r = c d / b it reads u + r / (1 + u²) = y, an increasing function
+    of u for every r in (-8√3/9, 8√3/9), so that the inverse solves one cubic in u.
     """
 
     @property
@@ -109,16 +128,18 @@ class NLSq:
     def _parameters(self, raw: Float[Array, "5 *n"]) -> list[Float[Array, "*n"]]:
         """a, log b, r, log d, g."""
         a, log_b, hump, log_d, g = unstacked(raw)
-        return [a, bounded(log_b), STEEPEST * FLAT * jnp.tanh(hump), bounded(log_d), g]
+        r = LARGEST_HUMP * HUMP_LIMIT * jnp.tanh(hump)
+        return [a, log_scale_of(log_b), r, log_scale_of(log_d), g]
 
 
 def _hump_inverse(y: Float[Array, "*n"], r: Float[Array, "*m"]) -> Float[Array, "*out"]:
-    """The u for which u + r / (1 + u²) = y.
+    """Solve u + r / (1 + u²) = y.
 
-    A good start and two steps of Newton's method. The derivative is that of the last step, which is the
-    implicit one: neither a cube root nor the start is differentiated.
+    Two steps of Newton's method from a good start. The derivative is that of the last step, which is the implicit one:
+    neither a cube root nor the start is differentiated.
     """
-    start = jax.lax.stop_gradient(jnp.where(jnp.abs(y) < FAR, _cubic(jnp.clip(y, -FAR, FAR), r), y - r / (1.0 + y * y)))
+    near = _cubic(jnp.clip(y, -FAR_FROM_HUMP, FAR_FROM_HUMP), r)
+    start = jax.lax.stop_gradient(jnp.where(jnp.abs(y) < FAR_FROM_HUMP, near, y - r / (1.0 + y * y)))
     return _newton(jax.lax.stop_gradient(_newton(start, y, r)), y, r)
 
 
@@ -128,7 +149,7 @@ def _newton(u: Float[Array, "*n"], y: Float[Array, "*n"], r: Float[Array, "*m"])
 
 
 def _cubic(y: Float[Array, "*n"], r: Float[Array, "*m"]) -> Float[Array, "*out"]:
-    """The one real root of u³ - y u² + u + r - y, by Cardano's formula, for |y| <= `FAR`."""
+    """The one real root of u³ - y u² + u + r - y, by Cardano's formula, for |y| <= `FAR_FROM_HUMP`."""
     p = 1.0 - y * y / 3.0
     q = r - 2.0 * y * (y * y / 27.0 + 1.0 / 3.0)
     root = jnp.cbrt(jnp.abs(q) / 2.0 + jnp.sqrt(jnp.maximum(q * q / 4.0 + p**3 / 27.0, 0.0)))
@@ -136,19 +157,21 @@ def _cubic(y: Float[Array, "*n"], r: Float[Array, "*m"]) -> Float[Array, "*out"]
     return larger - p / (3.0 * larger) + y / 3.0
 
 
-EVENNESS = 0.1
-"""A bin of a spline is at least this part of an equal share wide and high; so no slope of one is 0 or infinite."""
+LEAST_BIN_SHARE = 0.1
+"""Least width and height of a spline's bin, relative to an equal share: no slope is 0 or infinite."""
 
 
 @dataclass(frozen=True)
-class Spline:
+class Spline(Transform):
     """A monotone rational-quadratic spline on [-bound, bound], the identity beyond (Durkan et al., arXiv 1906.04032).
 
     Raw: the logits of the widths and of the heights of the bins, and the log slopes at the inner knots.
     """
 
     bins: int = 8
+    """Number of bins."""
     bound: float = 5.0
+    """End of the interval that the spline moves."""
 
     def __post_init__(self) -> None:
         if self.bins < 1 or not 0.0 < self.bound < float("inf"):
@@ -189,13 +212,14 @@ class Spline:
     def _knots(
         self, raw: Float[Array, "p *n"]
     ) -> tuple[Float[Array, "K1 *n"], Float[Array, "K1 *n"], Float[Array, "K1 *n"]]:
-        """Where the knots lie, where they are mapped to, and the slopes there."""
+        """Positions of the knots, their images, and the slopes there."""
         widths, heights, slopes = jnp.split(raw, [self.bins, 2 * self.bins])
         ends = jnp.ones((1, *raw.shape[1:]), raw.dtype)
-        return self._places(widths), self._places(heights), jnp.concatenate([ends, jnp.exp(bounded(slopes)), ends])
+        inner = jnp.exp(log_scale_of(slopes))
+        return self._places(widths), self._places(heights), jnp.concatenate([ends, inner, ends])
 
     def _places(self, logits: Float[Array, "K *n"]) -> Float[Array, "K1 *n"]:
-        shares = EVENNESS / self.bins + (1.0 - EVENNESS) * jax.nn.softmax(logits, axis=0)
+        shares = LEAST_BIN_SHARE / self.bins + (1.0 - LEAST_BIN_SHARE) * jax.nn.softmax(logits, axis=0)
         inner = 2.0 * self.bound * jnp.cumsum(shares[:-1], axis=0) - self.bound
         end = jnp.full((1, *logits.shape[1:]), self.bound, logits.dtype)
         return jnp.concatenate([-end, inner, end])
@@ -208,7 +232,7 @@ def _bin(
     ys: Float[Array, "K1 *n"],
     slopes: Float[Array, "K1 *n"],
 ) -> list[Float[Array, "*out"]]:
-    """x, width, y, height, and both slopes of the bin that a place lies in, counted along x or along y."""
+    """x, width, y, height and both slopes of the bin that contains a coordinate, located along x or along y."""
     above: Bool[Array, "K *out"] = at >= along[1:-1]
     first, last = (jnp.full((1, *above.shape[1:]), value) for value in (True, False))
     # One-hot, not a gather, whose gradient would be a scatter.
@@ -222,11 +246,19 @@ def _bin(
 
 
 TRANSFORMS = ("affine", "nlsq", "spline")
-"""The names that configs give them."""
+"""Names of the transforms, for configs."""
 
 
 def transform_of(name: str, bins: int) -> Transform:
-    """The transform of a name; `bins` are a spline's."""
+    """Make a transform by its name.
+
+    Args:
+        name: One of `TRANSFORMS`.
+        bins: Bins of a spline; the others have none.
+
+    Returns:
+        The transform.
+    """
     if name not in TRANSFORMS:
         raise InputError(f"transform must be one of {', '.join(TRANSFORMS)}; got {name!r}.")
     return {"affine": Affine(), "nlsq": NLSq(), "spline": Spline(bins)}[name]
