@@ -6,7 +6,6 @@ by the likelihood of the observation (Gordon, Salmond, Smith 1993; Doucet, Johan
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import equinox as eqx
@@ -20,7 +19,7 @@ from nbf.contracts import Environment, Filter, FilterInfo, Observation, Policy, 
 from nbf.errors import InputError
 from nbf.filters.attempts import diverged, some_weight, until_some_weight
 from nbf.resampling.schemes import RESAMPLERS
-from nbf.resampling.weights import effective_sample_size, normalize
+from nbf.resampling.weights import effective_sample_size, normalize, uniform_log_weights
 
 
 class ParticleState(NamedTuple):
@@ -62,7 +61,7 @@ class ParticleFilter(Filter):
 
     def init(self, key: Key[Array, ""], environment: Environment) -> ParticleState:
         states = jax.vmap(environment.init)(jax.random.split(key, self.num_particles))
-        return ParticleState(states, self._even())
+        return ParticleState(states, uniform_log_weights(self.num_particles))
 
     def update(
         self,
@@ -97,9 +96,6 @@ class ParticleFilter(Filter):
     def belief(self, state: ParticleState, environment: Environment) -> ParticleBelief:
         return ParticleBelief(state.states, state.log_weights)
 
-    def _even(self) -> Float[Array, " n"]:
-        return jnp.full(self.num_particles, -math.log(self.num_particles), jnp.float32)
-
     def _parents(self, key: Key[Array, ""], state: ParticleState, attempt: Int[Array, ""]) -> ParticleState:
         """The carried set, resampled if its ESS is low, and before every attempt but the first."""
         again = attempt > 0
@@ -112,4 +108,4 @@ class ParticleFilter(Filter):
         ancestors = RESAMPLERS[self.resampler](key, state.log_weights)
         ancestors = jnp.where(resample, ancestors, jnp.arange(self.num_particles))
         states = jax.tree.map(lambda leaf: leaf.at[ancestors].get(mode="promise_in_bounds"), state.states)
-        return ParticleState(states, jnp.where(resample, self._even(), state.log_weights))
+        return ParticleState(states, jnp.where(resample, uniform_log_weights(self.num_particles), state.log_weights))

@@ -6,6 +6,8 @@ weight zero too; `mean_weights` alone does not.
 
 from __future__ import annotations
 
+import math
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -95,3 +97,15 @@ def effective_sample_size(log_weights: Float[Array, " n"]) -> Float[Array, ""]:
     weights, _ = scaled(log_weights)
     squares = jnp.sum(weights * weights)
     return jnp.where(squares > 0, jnp.sum(weights) ** 2 / jnp.maximum(squares, 1.0), 0.0)
+
+
+def uniform_log_weights(n: int) -> Float[Array, " n"]:
+    """Make normalised log weights that are all alike.
+
+    Args:
+        n: How many.
+
+    Returns:
+        n numbers, -log n.
+    """
+    return jnp.full(n, -math.log(n), jnp.float32)

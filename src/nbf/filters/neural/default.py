@@ -5,6 +5,7 @@ from __future__ import annotations
 from nbf.capabilities import KnownTransitions, LookAhead, MeanFeatures
 from nbf.capability import capability
 from nbf.contracts import BeliefModel, Environment
+from nbf.errors import InputError
 from nbf.filters.neural.branch import BranchProposal
 from nbf.filters.neural.correction import Correction, MomentMatching, NoCorrection
 from nbf.filters.neural.even import EvenProposal
@@ -41,17 +42,41 @@ def default_proposal(environment: Environment, num_particles: int) -> Proposal:
     return EvenProposal() if capability(environment, LookAhead) is None else LookAheadProposal()
 
 
-def reason(proposal: Proposal, environment: Environment) -> str:
-    """Say why a proposal suits an environment, for a reader.
+def check_parts(proposal: object, correction: object) -> None:
+    """Raise unless the parts of a filter are parts of a filter.
 
     Args:
-        proposal: What `default_proposal` picked.
+        proposal: A `Proposal`, or None.
+        correction: A `Correction`, or None.
+    """
+    for given, kind in ((proposal, Proposal), (correction, Correction)):
+        if not isinstance(given, kind | None):
+            raise InputError(
+                f"A filter takes a {kind.__name__} of nbf.filters.neural, or None for the default; got {given!r}."
+            )
+
+
+def description(
+    num_particles: int, proposal: Proposal, correction: Correction, environment: Environment, *, picked: bool
+) -> str:
+    """Say what a filter is made of, and why, for a reader.
+
+    Args:
+        num_particles: Of the filter.
+        proposal: That is used.
+        correction: That is used.
         environment: For which.
+        picked: Whether the proposal is `default_proposal`'s.
 
     Returns:
-        One clause.
+        Three lines.
     """
-    name = type(environment).__name__
+    why = _reason(proposal, type(environment).__name__) if picked else "as asked"
+    return f"{num_particles} particles\n  proposal: {proposal} ({why})\n  correction: {correction}"
+
+
+def _reason(proposal: Proposal, name: str) -> str:
+    """Why a proposal was picked for an environment of that name."""
     if isinstance(proposal, BranchProposal):
         return f"{name} has KnownTransitions, so the likeliest branches are followed"
     if isinstance(proposal, LookAheadProposal):

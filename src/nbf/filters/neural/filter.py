@@ -27,11 +27,12 @@ from nbf.errors import InputError
 from nbf.filters.attempts import diverged, padded, until_some_weight
 from nbf.filters.checks import check_space
 from nbf.filters.neural.correction import Correction, NoCorrection
-from nbf.filters.neural.default import default_correction, default_proposal, reason
-from nbf.filters.neural.proposal import IndependentProposal, Prior, Proposal, uniform_log_weights
+from nbf.filters.neural.default import check_parts, default_correction, default_proposal, description
+from nbf.filters.neural.proposal import IndependentProposal, Prior, Proposal
 from nbf.filters.neural.state import NeuralState, in_context
 from nbf.filters.neural.weighing import weighed
 from nbf.resampling.optimal import optimal_indices
+from nbf.resampling.weights import uniform_log_weights
 
 
 class NeuralBayesianFilter(Filter):
@@ -77,11 +78,7 @@ class NeuralBayesianFilter(Filter):
                 "A neural filter needs num_particles, max_attempts and initial_samples of at least 1; "
                 f"got {num_particles}, {max_attempts} and {initial_samples}."
             )
-        for given, kind in ((proposal, Proposal), (correction, Correction)):
-            if not isinstance(given, kind | type(None)):
-                raise InputError(
-                    f"A filter takes a {kind.__name__} of nbf.filters.neural, or None for the default; got {given!r}."
-                )
+        check_parts(proposal, correction)
         self.model = model.prepared()
         self.num_particles, self.max_attempts, self.initial_samples = num_particles, max_attempts, initial_samples
         self.proposal = proposal
@@ -189,9 +186,8 @@ class NeuralBayesianFilter(Filter):
         Returns:
             A few lines for a reader.
         """
-        proposal = self._proposal(environment)
-        why = "as asked" if self.proposal is not None else reason(proposal, environment)
-        return f"{self.num_particles} particles\n  proposal: {proposal} ({why})\n  correction: {self.correction}"
+        picked = self.proposal is None
+        return description(self.num_particles, self._proposal(environment), self.correction, environment, picked=picked)
 
     def __repr__(self) -> str:
         picked = "picked by environment: see describe" if self.proposal is None else self.proposal

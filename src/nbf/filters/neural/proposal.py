@@ -6,7 +6,6 @@ stand for p(x) T(x, π)[x']. The filter then weighs them by the likelihood of th
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 
 import equinox as eqx
@@ -18,6 +17,7 @@ from nbf import prng
 from nbf.contracts import BeliefModel, Environment, Observation, Policy, State, StateSpace
 from nbf.filters.neural.correction import Correction
 from nbf.filters.neural.state import NeuralState
+from nbf.resampling.weights import uniform_log_weights
 
 
 class Prior(eqx.Module):
@@ -88,18 +88,6 @@ class Proposal(eqx.Module):
     def carries(self) -> bool:
         """Whether children may stand for a share of the next belief themselves."""
         return False
-
-
-def uniform_log_weights(n: int) -> Float[Array, " n"]:
-    """Make normalised log weights that are all alike.
-
-    Args:
-        n: How many.
-
-    Returns:
-        n numbers, -log n.
-    """
-    return jnp.full(n, -math.log(n), jnp.float32)
 
 
 def simulated(

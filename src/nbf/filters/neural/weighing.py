@@ -6,8 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from nbf.contracts import FilterInfo
-from nbf.filters.neural.proposal import uniform_log_weights
-from nbf.resampling.weights import effective_sample_size, normalize
+from nbf.resampling.weights import effective_sample_size, normalize, uniform_log_weights
 
 
 def weighed(
