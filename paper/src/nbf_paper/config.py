@@ -1,4 +1,4 @@
-"""What one run is: frozen dataclasses that are at once the config, the command line and the record."""
+"""The environments of the experiments: frozen dataclasses whose settings are recorded with every run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class GridworldConfig:
     size: int
     dimension: int
     fixed: bool
-    """One grid and policy per training seed, instead of new ones every episode."""
+    """One grid and policy per training seed, instead of new ones in every episode."""
     temperature: float = 1e-5
     """Softmax temperature of the agent's policy; ties stay random."""
     error: float = 0.1
@@ -65,7 +65,7 @@ class GridworldConfig:
 
 @dataclass(frozen=True)
 class DonutsConfig:
-    """Which donuts there are; each parameter is uniform in its range. The paper does not tell its own."""
+    """The distribution of donuts: each parameter is uniform in its range. The paper does not state its ranges."""
 
     offset: float = 1.0
     """Means lie in [-offset, offset]²."""
@@ -81,7 +81,7 @@ class DonutsConfig:
 
 @dataclass(frozen=True)
 class TriangulationConfig:
-    """Triangulation. The paper leaves the noises and the horizon open; these give its particle filters' numbers."""
+    """Triangulation. The paper does not state noises and horizon; these reproduce its particle filters' numbers."""
 
     half_width: float = 5.0
     """Positions lie in [-half_width, half_width]²."""
@@ -92,7 +92,7 @@ class TriangulationConfig:
     range_noise: float = 0.5
     """Standard deviation of a reading."""
     beacons: tuple[tuple[float, float], ...] = BEACONS
-    """In the order in which they are active."""
+    """Positions of the beacons, in the order in which they are active."""
     horizon: int = 10
     """Steps of an episode."""
 
@@ -120,7 +120,7 @@ class GoofspielConfig:
     cards: int = 4
     """k, the cards that there are."""
     standard: bool = False
-    """Everyone has all k cards, instead of a random k - 1 of them."""
+    """Every player holds all k cards, instead of a random k - 1 of them."""
 
     @property
     def name(self) -> str:

@@ -82,7 +82,7 @@ class Donuts(BeliefSource):
 
     @property
     def space(self) -> Box:
-        """The plane; its scale is the reach of the largest donut."""
+        """The plane, scaled to the reach of the largest donut."""
         reach = float(self.offset + self.radius[1])
         return Box((-reach, -reach), (reach, reach), bounded=False)
 

@@ -1,4 +1,4 @@
-"""What a picture is drawn from: named arrays in one `.npz` file beside the records. Never imports jax."""
+"""Data of figures: named arrays in one `.npz` file beside the records. Never imports jax."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from nbf_paper.records import RecordError
 
 
 def write_picture(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
-    """Replace the file whole."""
+    """Write the arrays of a figure, replacing the file as a whole."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
     write_atomically(path, buffer.getvalue())
 
 
 def read_picture(path: str | os.PathLike[str], names: Iterable[str], command: str) -> dict[str, np.ndarray]:
-    """The arrays that `command` left in a file; nothing in it is executed."""
+    """The arrays of a file that `command` wrote; nothing in it is executed."""
     try:
         with np.load(io.BytesIO(Path(path).read_bytes()), allow_pickle=False) as file:
             return {name: file[name] for name in names}

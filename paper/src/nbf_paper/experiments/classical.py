@@ -1,8 +1,8 @@
-"""The classical filters where the truth is known in closed form: a point that moves in the plane with nearly constant
-velocity, and whose position is read (Bar-Shalom, Li, Kirubarajan 2001, section 6.2).
+"""The classical filters where the posterior is known in closed form: a point moves in the plane with nearly constant
+velocity, and its position is observed with noise (Bar-Shalom, Li, Kirubarajan 2001, section 6.2).
 
-State (x, y, ẋ, ẏ). The Kalman filter is exact. Of every other filter we measure by how much its mean and covariance
-differ from the exact ones, in the exact filter's own units, and the error of the log evidence of a whole episode.
+State (x, y, ẋ, ẏ). The Kalman filter is exact. For every other filter we measure the errors of its mean and covariance,
+in units of the exact covariance, and the error of the log evidence of a whole episode.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from nbf_paper.experiments.rows import FilterRow, records_by_step
 from nbf_paper.records import ALL, Record
 
 TOGETHER = 65_536
-"""Particles of all episodes that are filtered at once."""
+"""Particles of all episodes that are filtered in one batch."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class ClassicalEvaluation:
     episodes: int = 500
     """Every filter sees the same ones."""
     particles: tuple[int, ...] = (32, 64, 128, 256, 512, 1024)
-    """Of particle filters and of ensembles."""
+    """Sizes of the particle filters and of the ensembles."""
 
     def __post_init__(self) -> None:
         if self.episodes < 2 or min(self.particles, default=2) < 2:
@@ -111,7 +111,7 @@ def filter_rows(settings: ClassicalEvaluation) -> list[FilterRow]:
 
 
 class KalmanTrack(eqx.Module):
-    """One episode to be filtered, and what the exact filter makes of it."""
+    """One episode, and the exact posteriors and log evidence."""
 
     observations: Float[Array, "steps k"]
     means: Float[Array, "steps d"]
@@ -149,8 +149,8 @@ def tracks(environment: LinearGaussian, horizon: int, keys: Key[Array, " episode
 def scores(
     filter: Filter, environment: LinearGaussian, keys: Key[Array, " episodes"], tracks: KalmanTrack
 ) -> dict[str, Float[Array, "episodes *steps"]]:
-    """After every step the error of the mean and that of the covariance, in units in which the exact covariance is the
-    identity: |m|/√d and |P - I|/√d (Frobenius). And once the error of the log evidence."""
+    """After every step the errors of mean and covariance, in coordinates in which the exact posterior is standard
+    normal: |m|/√d and |P - I|/√d (Frobenius). And the error of the log evidence of each episode."""
 
     def one(key: Key[Array, ""], track: KalmanTrack) -> dict[str, Array]:
         means, covariances, log_evidence = moments(filter, key, track.observations, environment)
@@ -193,7 +193,7 @@ def evaluate(job: ClassicalJob, bar: Counter) -> list[Record]:
 
 @dataclass(frozen=True)
 class ClassicalJob(Job):
-    """The episodes of one seed: filtered, recorded. Nothing is trained."""
+    """All filters on the episodes of one seed. Nothing is trained."""
 
     seed: int = 0
     config: SystemConfig = field(default_factory=SystemConfig)

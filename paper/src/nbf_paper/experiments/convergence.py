@@ -1,10 +1,10 @@
 """The paper's theorem "NBF Consistency" and its corollary: sup_t |μ̂_t - E[f(x_t)]| falls as n^(-1/2).
 
 The environment is finite and after any step anything may be observed (ε-positivity), the model embeds a belief as its
-own table of probabilities, and μ̂ is line 7 of Algorithm 1. f is a coordinate of the state, from -1 to 1, and the worst
-coordinate and step of an episode count: `sup_error`. What holds for every f with values in [0, 1] at once is the total
-variation between the weighted particles and the posterior: `sup_tv`. A learned model obeys the rate only until its own
-error takes over, and its curve then stays level.
+own table of probabilities, and μ̂ is line 7 of Algorithm 1. f is a coordinate of the state, from -1 to 1; `sup_error` is
+the largest error over coordinates and steps of an episode. `sup_tv` is the total variation between the weighted
+particles and the posterior, which bounds the error of every f with values in [0, 1]. A learned model follows the rate
+until its own error dominates; then its curve stays level.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from nbf_paper.records import ALL, Record
 MakeFilter = Callable[[int], Filter]
 """n -> a filter of n particles."""
 TOGETHER = 65_536
-"""Particles of all episodes that are filtered at once."""
+"""Particles of all episodes that are filtered in one batch."""
 
 
 @dataclass(frozen=True)
 class FilterFamily:
-    """A family of filters, under the name that records give it."""
+    """A family of filters, and its name in records."""
 
     filter: str
     make: Callable[[GridworldConfig], MakeFilter]
@@ -76,9 +76,9 @@ class ConvergenceEvaluation:
     """Every filter sees the same ones."""
     particles: tuple[int, ...] = tuple(2**power for power in range(4, 15))
     slope_from: int = 1024
-    """The rate is asymptotic, and fitted to this many particles and more: with few, errors are as large as can be."""
+    """The rate is asymptotic, and fitted to this many particles and more: with few, errors saturate."""
     bootstraps: int = 2000
-    """Resamplings of the episodes, of which the middle 95% of the slopes are the interval."""
+    """Bootstrap samples of the episodes; the interval is the middle 95% of their slopes."""
 
     def __post_init__(self) -> None:
         if self.episodes < 2 or self.bootstraps < 2:
@@ -105,7 +105,7 @@ class ConvergenceEvaluation:
 
 @runtime_checkable
 class Estimating(Protocol):
-    """A filter with an estimate of its own of an expectation, as line 7 of Algorithm 1 is."""
+    """A filter with its own estimate of an expectation, such as line 7 of Algorithm 1."""
 
     def estimate(self, state: FilterState, function: Callable[[State], Any], /) -> Any: ...
 
@@ -152,7 +152,7 @@ def positivity(environment: Gridworld, policy: GoalPolicy) -> Float[Array, ""]:
 def slope(
     particles: np.ndarray, errors: Float[np.ndarray, "episodes counts"], bootstraps: int, seed: int
 ) -> tuple[float, Float[np.ndarray, " bootstraps"]]:
-    """The least-squares slope of log mean error against log n, and the slopes of resampled episodes."""
+    """The least-squares slope of log mean error against log n, and the slopes of the bootstrap samples."""
     if not np.all(errors.mean(axis=0) > 0):
         raise InputError("A slope needs errors above 0; with some number of particles all episodes had none.")
     place = np.log(particles) - np.log(particles).mean()
@@ -199,14 +199,14 @@ def evaluate(job: ConvergenceJob, bar: Counter) -> list[Record]:
 
 @dataclass(frozen=True)
 class ConvergenceJob(Job):
-    """One family of filters on the episodes of one seed: measured, recorded. Nothing is trained."""
+    """One family of filters on the episodes of one seed. Nothing is trained."""
 
     arm: str = "tabular"
     seed: int = 0
     config: GridworldConfig = field(default_factory=lambda: GridworldConfig.parse("8-2D-random"))
     evaluation: ConvergenceEvaluation = field(default_factory=ConvergenceEvaluation)
     make: MakeFilter | None = None
-    """Makes the filters of an arm of your own; else they are those of `ARMS`."""
+    """Makes the filters of your own arm; None for those of `ARMS`."""
 
     def __post_init__(self) -> None:
         if self.make is None and self.arm not in ARMS:
@@ -214,7 +214,7 @@ class ConvergenceJob(Job):
 
     @property
     def family(self) -> FilterFamily:
-        """What is measured."""
+        """The filters that are measured."""
         make = self.make
         return ARMS[self.arm] if make is None else FilterFamily("nbf", lambda config: make)
 

@@ -1,8 +1,7 @@
 """The paper's illustrative example: belief models of donuts (section "Illustrative Example: Donuts" and
 the appendix "Illustrative Example using Conditional Flow Matching"), one arm for each decoder.
 
-Nothing is filtered here. A model embeds 64 samples of an unseen donut; its density is compared with
-the donut's own.
+There is no filtering here. A model embeds 64 samples of an unseen donut, and its density is compared with the donut's.
 """
 
 from __future__ import annotations
@@ -52,12 +51,12 @@ DECODERS = {
     "cfm-independent": FlowMatchingConfig("independent"),
     "cfm-ot": FlowMatchingConfig("ot"),
 }
-"""The arms. `flow` and the two `cfm` have the sizes of the paper's table; `flow-paper` has its learning rate
-and, as its other models, ReLU as well."""
+"""The arms. `flow` and the two `cfm` have the sizes of the paper's table; `flow-paper` also has its learning rate and
+the ReLU of its other models."""
 SHOWN = 3
 """How many unseen donuts the figure shows."""
 GRID = 120
-"""Points along each axis of a density's picture."""
+"""Points along each axis of a density in the figure."""
 
 
 @dataclass(frozen=True)
@@ -79,13 +78,13 @@ class DonutsEvaluation:
 
 @dataclass(frozen=True)
 class DonutsJob(Job):
-    """One decoder with one training seed: trained, scored, recorded."""
+    """One decoder with one training seed."""
 
     decoder: str
     seed: int = 0
     donuts: DonutsConfig = field(default_factory=DonutsConfig)
     steps: int | None = None
-    """Gradient steps, where not all are wanted."""
+    """Gradient steps; None for all of `TRAINING`."""
     evaluation: DonutsEvaluation = field(default_factory=DonutsEvaluation)
 
     def __post_init__(self) -> None:
@@ -148,7 +147,7 @@ class DonutsJob(Job):
 def _scores(
     model: BeliefModel, source: Donuts, settings: DonutsEvaluation, keys: Key[Array, " beliefs"]
 ) -> tuple[Float[Array, " beliefs"], ...]:
-    """Of each donut: the model's held-out NLL, how much that is above the donut's own, and its entropy."""
+    """For each donut: the model's held-out NLL, its excess over the donut's own NLL, and the donut's entropy."""
 
     def one(key: Key[Array, ""]) -> tuple[Float[Array, ""], ...]:
         donut_key, sample_key = jax.random.split(key)
@@ -163,7 +162,7 @@ def _scores(
 
 
 def evaluate(job: DonutsJob, model: BeliefModel, bar: Counter) -> list[Record]:
-    """Records of one model; times are of one call on this machine, as it was."""
+    """Records of one model; times are those of this machine under its load at that moment."""
     settings, source = job.evaluation, job.source
     bar.describe(job.title)
     key = prng.stream(job.seed, "donuts", "evaluation")
@@ -191,7 +190,7 @@ def evaluate(job: DonutsJob, model: BeliefModel, bar: Counter) -> list[Record]:
 
 
 def _times(model: BeliefModel, source: Donuts) -> dict[str, float]:
-    """Microseconds of drawing 16 states and of the density of 64, compiled, the fastest tenth of many calls."""
+    """Microseconds of sampling 16 states and of 64 densities, compiled: the tenth percentile of many calls."""
     embedding = model.embed(source.sample(jax.random.key(0), 64)[0], jnp.zeros(64))
     points, _ = source.sample(jax.random.key(1), 64)
     leaves, structure = jax.tree.flatten((model, embedding, points))
@@ -216,7 +215,7 @@ def _times(model: BeliefModel, source: Donuts) -> dict[str, float]:
 
 
 def pictures(job: DonutsJob, model: BeliefModel) -> dict[str, np.ndarray]:
-    """For a few unseen donuts: the points that were embedded, and the model's and the true density on a grid."""
+    """The data of the figure: for a few unseen donuts the embedded points, and the model's and the true density."""
     reach = job.source.space.high[0]
     axis = np.linspace(-1.3 * reach, 1.3 * reach, GRID, dtype=np.float32)
     grid = jnp.asarray(np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2))

@@ -1,6 +1,6 @@
-"""What fine-tuning at test time buys, and what it costs (the discussion of Sokota et al. in section "Wall-Clock Time
-Experiments"): the recurrent baseline of randomized grids, adapted by m gradient steps at every filter step, beside
-neural filters, which are told the same and take none."""
+"""Accuracy and cost of fine-tuning at test time (the discussion of Sokota et al. in section "Wall-Clock Time
+Experiments"): the recurrent baseline of randomized grids takes m gradient steps at every filter step. Neural filters,
+which are given the same grid and policy, take none."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from nbf_paper.experiments.training_runs import TrainingRun
 from nbf_paper.records import Record
 
 CONFIG = GridworldConfig.parse("8-2D-random")
-"""Where a model is shipped for the neural filters."""
+"""The configuration of the shipped model, which the neural filters use."""
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,13 @@ class FineTunedEvaluation:
     """How the filters are scored."""
 
     episodes: int = 50
-    """The first of those that Gridworld's filters are scored on."""
+    """The first of the episodes on which Gridworld's filters are scored."""
     gradient_steps: tuple[int, ...] = (0, 1, 10, 100)
-    """m, for each filter."""
+    """The values of m, one filter for each."""
     batch: int = 32
     """Trajectories of a gradient step."""
     learning_rate: float = 3e-2
-    """Of Adam: the best of 0.003, 0.01 and 0.03 for m = 10, on other episodes."""
+    """Learning rate of Adam: the best of 0.003, 0.01 and 0.03 for m = 10, on other episodes."""
     neural_filters: tuple[int, ...] = (16, 32)
     """Particle counts of the shipped model's filters."""
 
@@ -57,7 +57,7 @@ class FineTunedEvaluation:
 
 
 def filter_rows(model: BeliefModel, horizon: int, settings: FineTunedEvaluation) -> list[FilterRow]:
-    """A filter for each m, and the neural filters. Calls are the mean over the steps of an episode."""
+    """A filter for each m, and the neural filters. Simulator calls are averaged over the steps of an episode."""
     rows = []
     for steps in settings.gradient_steps:
         filter = FineTunedFilter(
@@ -73,11 +73,11 @@ def filter_rows(model: BeliefModel, horizon: int, settings: FineTunedEvaluation)
 
 @dataclass(frozen=True)
 class FineTunedJob(Job):
-    """One training seed: Gridworld's recurrent model, trained if it is not there, adapted and scored."""
+    """One training seed of Gridworld's recurrent model, fine-tuned and scored."""
 
     seed: int
     steps: int
-    """Of the model's training."""
+    """Gradient steps of the model's training."""
     evaluation: FineTunedEvaluation = field(default_factory=FineTunedEvaluation)
 
     @property

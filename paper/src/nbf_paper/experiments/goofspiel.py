@@ -1,8 +1,6 @@
 """The paper's figure "Goofspiel": Jensen-Shannon divergence by round in games of four to seven cards.
 
-A model's belief is compared on the states that the true posterior gives weight to; all that it gives to other states,
-possible or not, is one further bin. That is the divergence over all sequences: where the truth has no mass, only the
-total counts.
+How beliefs are compared is told in `goofspiel_games`.
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ from nbf_paper.records import ALL, Record
 
 @dataclass(frozen=True)
 class GoofspielArm:
-    """A decoder, and whether it and the encoder are told the public history."""
+    """A decoder, and whether the model is given the public history as context."""
 
     decoder: DequantizedFlowConfig | AutoregressiveConfig
     context: bool = False
@@ -72,18 +70,18 @@ ARMS = {
     "autoregressive-context": GoofspielArm(AutoregressiveConfig(width=256), context=True),
     "recurrent": GoofspielArm(replace(FLOW, width=64)),
 }
-"""`faithful` is the paper's, and `recurrent` its baseline; the others write legal sequences only."""
+"""`faithful` is the paper's model and `recurrent` its baseline; the others sample legal sequences only."""
 EMBEDDING, ENCODER = 48, MeanConfig(width=128, depth=3)
 TRAINING = FitConfig(steps=150_000, batch=64, samples=64, optimizer="nadam", learning_rate=1e-3, schedule="cosine")
 POOL_GAMES, POOL_SAMPLES = 8192, 128
-"""Games whose beliefs are drawn again and again, and the samples that are kept of each: to make a new belief for
-every draw costs half as much as to learn from it."""
+"""Games whose beliefs are drawn repeatedly in training, and the samples that are kept of each belief: making a new
+belief for every draw would add half to the cost of training."""
 
 
 def records_of(
     job: GoofspielJob, split: str, row: FilterRow, found: dict[str, np.ndarray], extra: Extra
 ) -> list[Record]:
-    """What is recorded of a filter."""
+    """The records of one filter."""
     base = Record(
         experiment="goofspiel", config=job.tested(split), filter=row.name, arm=row.arm, particles=row.particles,
         calls=row.calls, seed=job.seed, step=ALL, metric="js", value=0.0, se=None, episodes=job.evaluation.episodes,
@@ -96,7 +94,7 @@ def records_of(
 def evaluate(
     job: GoofspielJob, model: BeliefEmbeddingModel, split: str, pool: PolicyPool, bar: Counter
 ) -> list[Record]:
-    """Records of every filter of an arm in fresh games of some test policies; all filters see the same ones."""
+    """Records of every filter of an arm in fresh games of the test policies; all filters see the same games."""
     settings, batch, name = job.evaluation, min(50, job.evaluation.episodes), job.tested(split)
     keys = jax.random.split(prng.stream(job.seed, "goofspiel", name, "evaluation"), settings.episodes)
     title = f"goofspiel {name} {job.arm} seed {job.seed}"
@@ -129,7 +127,7 @@ def evaluate(
 
 @dataclass(frozen=True)
 class GoofspielJob(Job):
-    """One training seed of one arm in games of so many cards: trained, evaluated, recorded."""
+    """One training seed of one arm, in games of so many cards."""
 
     cards: int
     arm: str = "faithful"
@@ -137,7 +135,7 @@ class GoofspielJob(Job):
     training: FitConfig = TRAINING
     evaluation: GoofspielEvaluation = field(default_factory=GoofspielEvaluation)
     selfplay: SelfPlayConfig | None = None
-    """How the policies are made; None is the paper's way."""
+    """How the policies are made; None for the paper's settings."""
     pool_games: int = POOL_GAMES
     """Games whose beliefs are trained on."""
 
@@ -188,8 +186,8 @@ class GoofspielJob(Job):
         return make_pool(self.policies, pool_path(runs, self.policies))
 
     def source(self, runs: Path) -> BeliefSource:
-        """The beliefs to train on: all of many games between policies that are not tested on; for the recurrent arm,
-        new games all the time."""
+        """The beliefs to train on: all beliefs of many games between the training policies. The recurrent arm draws new
+        games instead."""
         posteriors = PrefixPosteriors(self.config.family(self.pool(runs).split().training), self.config.horizon)
         if self.arm == "recurrent":
             return recurrent.GameHistories(posteriors)
@@ -236,5 +234,5 @@ class GoofspielJob(Job):
 
 
 def training_of(arm: str) -> FitConfig:
-    """How the model of an arm is trained."""
+    """The training of the model of an arm."""
     return recurrent.GOOFSPIEL_TRAINING if arm == "recurrent" else TRAINING

@@ -1,8 +1,7 @@
-"""Games of Goofspiel that filters are scored in: their truth, and the divergence of any belief from it.
+"""Games of Goofspiel in which filters are scored: their exact posteriors, and the divergence of a belief from them.
 
-A belief is compared on the states that the true posterior gives weight to; all that it gives to other states,
-possible or not, is one further bin. That is the divergence over all sequences: where the truth has no mass, only the
-total counts.
+A belief is compared on the support of the exact posterior, with all its mass elsewhere in one further bin. That equals
+the divergence over all sequences, because where the posterior is zero only the belief's total mass matters.
 """
 
 from __future__ import annotations
@@ -33,25 +32,25 @@ from nbf.models.belief_model import BeliefEmbeddingModel
 from nbf.models.dequantization import DequantizedFlow
 
 NEGLIGIBLE = 1e-8
-"""What the truth gives to a state that is not looked at by itself. There are at most 5040 of them: together they
+"""States of a smaller posterior probability are put into the further bin. There are at most 5040 of them: together they
 change a divergence by less than 1e-4."""
 CHUNK = 8
-"""States whose probabilities are computed together: a belief with few of them does not wait for one with many."""
+"""States whose probabilities are computed together: small, so that beliefs of small support are not padded much."""
 
 
 class GameTrack(eqx.Module):
-    """One game to be filtered, and its exact posteriors."""
+    """One game, and its exact posteriors."""
 
     environments: Goofspiel
     policies: CardPolicy
     observations: Int[Array, " rounds"]
     truth: Float[Array, "rounds states"]
     entropy: Float[Array, ""]
-    """Of the opponent's bids in nats, the mean over the hands it may hold and the rounds in which it has a choice."""
+    """Entropy of the opponent's bids in nats: the mean over its possible hands, and over the rounds with a choice."""
 
 
 def bid_entropy(environment: Goofspiel, policy: CardPolicy) -> Float[Array, ""]:
-    """Of a bid in nats, the mean over the hands that the opponent may hold in this round."""
+    """Entropy of a bid in nats: the mean over the hands that the opponent may hold in this round."""
     log_probs = environment.choice_log_probs(policy)
     surprise = jnp.where(log_probs > -jnp.inf, -jnp.exp(log_probs) * log_probs, 0.0)
     held = jnp.any(log_probs > -jnp.inf, axis=1)
@@ -77,7 +76,7 @@ Scores = dict[str, Float[Array, "episodes rounds"]]
 
 @eqx.filter_jit
 def scores(filter: Filter, keys: Key[Array, " episodes"], games: GameTrack) -> Scores:
-    """JS to the truth after every round, for filters whose beliefs list their states; and what the step told."""
+    """JS to the posterior after every round, for filters with beliefs over listed states; and the steps' reports."""
 
     def one(key: Key[Array, ""], game: GameTrack) -> dict[str, Array]:
         first = at_step(game.environments, 0, changing=True)
@@ -91,7 +90,7 @@ def scores(filter: Filter, keys: Key[Array, " episodes"], games: GameTrack) -> S
 
 @eqx.filter_jit
 def exact_samples(n: int, keys: Key[Array, " episodes"], truth: Float[Array, "episodes rounds states"]) -> Scores:
-    """JS of the histogram of n samples of the truth itself."""
+    """JS of the histogram of n samples of the exact posterior itself."""
 
     def one(key: Key[Array, ""], probs: Float[Array, " states"]) -> Array:
         counts = jnp.zeros_like(probs).at[prng.categoricals(key, probs, n)].add(1.0)
@@ -107,7 +106,7 @@ def embeddings(
     keys: Key[Array, " episodes"],
     games: GameTrack,
 ) -> tuple[Float[Array, "episodes rounds m"], Scores]:
-    """The embedding after every round, how many of its draws are legal there, and what the step told."""
+    """The embedding after every round, the share of its draws that are legal, and what each step reports."""
 
     def one(key: Key[Array, ""], game: GameTrack) -> tuple[Array, dict[str, Array]]:
         told = game.observations, game.environments, game.policies
@@ -124,7 +123,7 @@ def embeddings(
 
 
 def _told(info: Any) -> dict[str, Array]:
-    """What a filter says of its steps: effective sample size, and whether all weights were zero at first."""
+    """What a filter reports of its steps: effective sample size, and whether all weights were zero at first."""
     return {"ess": info.ess, "zero_weight": jnp.float32((info.attempts > 1) | info.recovered)}
 
 
@@ -136,7 +135,7 @@ def log_probs(
     model: BeliefEmbeddingModel, samples: int, keys: Key[Array, " c"], embeddings: Float[Array, "c m"],
     spaces: StateSpace, states: Int[Array, "c n k"],
 ) -> Float[Array, "c n"]:  # fmt: skip
-    """log p_θ of some states of each of c beliefs; under a flow by importance sampling with so many draws."""
+    """log p_θ of some states of each of c beliefs; for a flow, an importance-sampling estimate of so many draws."""
 
     def one(key: Key[Array, ""], embedding: Array, space: StateSpace, states: Array) -> Float[Array, " n"]:
         if isinstance(model.decoder, DequantizedFlow) and not model.context:
@@ -149,7 +148,7 @@ def log_probs(
 def chunks(
     truth: Float[np.ndarray, "beliefs states"],
 ) -> tuple[Int[np.ndarray, " chunks"], Int[np.ndarray, "chunks n"]]:
-    """The states with weight of each belief, `CHUNK` at a time: whose they are, and their indices; -1 is padding."""
+    """The support of each belief in chunks of `CHUNK` states: each chunk's belief, and its states; -1 is padding."""
     belief, state = np.nonzero(truth > NEGLIGIBLE)
     counts = np.bincount(belief, minlength=len(truth))
     needed = -(-counts // CHUNK)
@@ -168,7 +167,7 @@ def model_divergences(
     model: BeliefEmbeddingModel, samples: int, key: Key[Array, ""], found: Float[np.ndarray, "episodes rounds m"],
     games: GameTrack,
 ) -> Float[np.ndarray, "episodes rounds"]:  # fmt: skip
-    """JS between the truth and what a model makes of its embeddings."""
+    """JS between the exact posteriors and a model's distributions, given its embeddings."""
     shape = found.shape[:2]
     flat = lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:])  # noqa: E731
     truth, listed = flat(games.truth), np.asarray(games.environments.states())
@@ -183,18 +182,18 @@ def _chunked_divergences(
     truth: Float[np.ndarray, "beliefs states"], owner: Int[np.ndarray, " chunks"], table: Int[np.ndarray, "chunks n"],
     result: Float[np.ndarray, "chunks n"],
 ) -> Float[np.ndarray, " beliefs"]:  # fmt: skip
-    """JS of beliefs, given log probabilities in chunks; all that is not looked at by itself is one more state."""
+    """JS of beliefs, given log probabilities in chunks; all other states are one further bin."""
     probs, wanted = np.zeros((2, len(truth), truth.shape[1] + 1), np.float32)
     rows, columns = np.broadcast_to(owner[:, None], table.shape)[table >= 0], table[table >= 0]
     probs[rows, columns], wanted[rows, columns] = np.exp(result[table >= 0]), truth[rows, columns]
-    for part in (probs, wanted):  # what is left for all other states; an estimate may leave less than nothing
+    for part in (probs, wanted):  # the mass of all other states; that of an estimate may be negative
         part[:, -1] = np.maximum(0.0, 1.0 - part.sum(axis=1))
     return in_batches(_divergences, (wanted, probs), batch=min(256, len(truth)))
 
 
 @eqx.filter_jit
 def states_of(filter: Filter, keys: Key[Array, " episodes"], games: GameTrack) -> FilterState:
-    """What a filter carries after every round."""
+    """The state of a filter after every round."""
 
     def one(key: Key[Array, ""], game: GameTrack) -> FilterState:
         return run(filter, key, game.observations, game.environments, game.policies, changing=True)[0]
@@ -213,7 +212,7 @@ def _log_probs(filter: Filter, states: FilterState, environments: Goofspiel, lis
 def belief_divergences(
     filter: Filter, keys: Key[Array, " episodes"], games: GameTrack, *, batch: int = 50
 ) -> Float[np.ndarray, "episodes rounds"]:
-    """JS between the truth and the beliefs of any filter whose belief tells the probability of a state."""
+    """JS between the exact posteriors and the beliefs of any filter whose belief has a `log_probs`."""
     found = in_batches(functools.partial(states_of, filter), (keys, games), batch=batch)
     flat = lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:])  # noqa: E731
     truth, listed = flat(games.truth), np.asarray(jax.tree.map(lambda leaf: leaf[0], games.environments).states())

@@ -42,15 +42,18 @@ ARMS = ("faithful", "enumerated", "wide", *recurrent.GRIDWORLD_TRAINING)
 
 
 def family_of(config: GridworldConfig, seed: int) -> Family:
-    """The environments and policies of a configuration; a *fixed* one is drawn by the training seed."""
+    """The environments and policies of a configuration; the training seed draws the instance of a *fixed* one."""
     key = prng.stream(seed, "gridworld", config.name, "instance") if config.fixed else None
     return gridworld_family(config.size, config.dimension, key=key, temperature=config.temperature, error=config.error)
 
 
 def arm_of(config: GridworldConfig, arm: str) -> tuple[Any, FitConfig]:
-    """The model and the training of an arm: `faithful` is the paper's table, `enumerated` a softmax over all cells in
-    place of the flow, `wide` the same with twice the numbers and a short training, `recurrent` the baseline that
-    reads observations, with the table's optimizer, and `recurrent-adam` the same with another."""
+    """The model and the training of an arm.
+
+    `faithful` is the paper's table. `enumerated` replaces the flow by a softmax over all cells, and `wide` is the same
+    with twice the embedding and width and a short training. `recurrent` is the paper's baseline with the table's
+    optimizer, `recurrent-adam` the same with Adam.
+    """
     if arm == "faithful":
         return FlowConfig(config.shape, quadrature=4 if config.dimension < 3 else 3), FitConfig()
     if arm == "enumerated":
@@ -108,7 +111,7 @@ class GridworldEvaluation:
 def filter_rows(
     config: GridworldConfig, arm: str, model: BeliefModel, settings: GridworldEvaluation
 ) -> list[FilterRow]:
-    """Every filter of the figure: those without a model belong to the faithful arm's run."""
+    """Every filter of an arm; the filters without a model are run with the faithful arm."""
     exact_calls = 2 * config.dimension * config.size**config.dimension
     if recurrent.is_recurrent(model):
         _, _, variant = arm.partition("recurrent-")
@@ -123,7 +126,7 @@ def filter_rows(
 
 
 class GridTrack(eqx.Module):
-    """One episode to be filtered, and its exact posteriors."""
+    """One episode, and its exact posteriors."""
 
     environment: Gridworld
     policy: GoalPolicy
@@ -169,7 +172,7 @@ def evaluate(
 def compare(
     rows: Sequence[FilterRow], config: GridworldConfig, seed: int, episodes: int, bar: Counter, *, title: str
 ) -> list[Record]:
-    """Records of filters on the same episodes, which a configuration and a seed make."""
+    """Records of filters on the same episodes, which a configuration and a seed determine."""
     family = family_of(config, seed)
     keys = jax.random.split(prng.stream(seed, "gridworld", config.name, "evaluation"), episodes)
     tracks = jax.jit(jax.vmap(functools.partial(track, family, config.horizon)))(keys)
@@ -193,7 +196,7 @@ def compare(
 
 @dataclass(frozen=True)
 class GridworldJob(Job):
-    """One training seed of one arm of one configuration: trained, evaluated, recorded."""
+    """One training seed of one arm of one configuration."""
 
     config: GridworldConfig
     arm: str

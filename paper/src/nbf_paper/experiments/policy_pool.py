@@ -30,9 +30,9 @@ class PolicySplit(eqx.Module):
     training: CardPolicy
     """To train on."""
     random: CardPolicy
-    """To test on, of the runs that were trained on."""
+    """To test on, from the runs of the training policies."""
     run: CardPolicy
-    """To test on, a run of its own."""
+    """To test on, from a run of their own."""
 
 
 SPLITS = ("random", "run")
@@ -57,8 +57,8 @@ class PolicyPool(eqx.Module):
     def split(self) -> PolicySplit:
         """Policies to train on, and two sets to test on.
 
-        The last run is kept from training whole: nothing of it was ever seen. Of the other runs a quarter is kept,
-        at random, as in the paper; a neighbour of each, nearly alike, was trained on.
+        The whole last run is held out. Of the other runs a random quarter is held out, as in the paper; for each of
+        these policies a similar one, of a neighbouring checkpoint, is in the training set.
         """
         if self.config.runs < 2 or self.size < 4:
             raise InputError(f"A split needs 4 policies, of 2 runs; got {self.size} of {self.config.runs}.")
@@ -108,7 +108,7 @@ def _abstract(config: SelfPlayConfig, count: int) -> tuple[CardPolicy, SelfPlayR
 
 
 def read_pool(path: Path, config: SelfPlayConfig | None = None) -> tuple[PolicyPool, SelfPlayRun]:
-    """A pool from its file, finished or not; of one config, if one is given."""
+    """A pool from its file, finished or not, and its last run; raises if it was made with another config."""
     metadata, _ = read_file(path)
     if metadata.get("kind") != KIND:
         raise InputError(f"{path} holds no pool of Goofspiel policies: make one with `nbf-paper selfplay goofspiel`.")
@@ -128,7 +128,7 @@ def read_pool(path: Path, config: SelfPlayConfig | None = None) -> tuple[PolicyP
 
 
 def make_pool(config: SelfPlayConfig, path: Path, *, progress: bool = True) -> PolicyPool:
-    """The pool of a file, made as far as it is not: stop it with Ctrl-C, call again to go on."""
+    """Make the pool of a file, or resume one that was stopped with Ctrl-C."""
     total, made = config.runs * config.checkpoints, _UnfinishedPool(config)
     remove_unfinished(path)
     if path.exists():

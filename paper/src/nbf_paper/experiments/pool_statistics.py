@@ -39,7 +39,7 @@ def match(game: GoofspielGame, key: Key[Array, ""], mine: BidPolicy, other: BidP
 def _matches(
     game: GoofspielGame, keys: Key[Array, "n games"], mine: Any, other: Any, shared: bool
 ) -> tuple[Array, Array]:
-    """For each policy the mean over games against its opponent, or against one that all share."""
+    """Mean result and entropy of each policy against its own opponent, or against a shared one."""
 
     def one(keys: Key[Array, " games"], mine: Any, other: Any) -> tuple[Array, Array]:
         results, entropies = jax.vmap(lambda key: match(game, key, mine, other))(keys)
@@ -50,7 +50,7 @@ def _matches(
 
 @eqx.filter_jit
 def _divergences(game: GoofspielGame, keys: Key[Array, " n"], mine: Any, other: Any) -> Float[Array, " n"]:
-    """How far apart the beliefs are that two policies induce about the same game, played by the first: mean JS."""
+    """Mean JS between the beliefs that two policies induce about the same game, played by the first."""
 
     def one(key: Key[Array, ""], mine: CardPolicy, other: CardPolicy) -> Float[Array, ""]:
         first = jax.tree.map(lambda leaf: leaf[None], mine)
@@ -65,8 +65,8 @@ def _divergences(game: GoofspielGame, keys: Key[Array, " n"], mine: Any, other: 
 
 
 def describe(pool: PolicyPool, *, games: int = 64, pairs: int = 256) -> dict[str, Any]:
-    """How a pool is: entropy of the policies, their results against a random player and against the first policy of
-    their run, by checkpoint; and how far apart the beliefs are that two of its policies induce.
+    """Statistics of a pool: by checkpoint, the entropy of the policies and their results against a random player and
+    against the first policy of their run; and the JS between the beliefs that two policies induce.
 
     A result is the mean of 1 for a win, 0 for a draw and -1 for a loss.
     """

@@ -1,8 +1,8 @@
-"""The paper's "Recurrent" baseline: what it is trained on, and how (appendix, "Recurrent Model", for Gridworld and
-for Goofspiel). A network reads whole episodes, so a draw of a source is one episode with all its beliefs.
+"""The paper's "Recurrent" baseline: its models, training data and losses (appendix, "Recurrent Model", for Gridworld
+and for Goofspiel). The network reads whole episodes, so a draw of a source is one episode with all its beliefs.
 
-In Gridworld the divergence to the exact posteriors is minimised directly; in Goofspiel the embedding conditions the
-flow of the belief model, which is trained on samples.
+In Gridworld the loss is the divergence from the exact posteriors. In Goofspiel the embedding conditions the flow of the
+belief model, which is trained on samples.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from nbf.training.config import FitConfig
 from nbf_paper.config import GoofspielConfig, GridworldConfig
 
 GRIDWORLD_TRAINING = {"recurrent": FitConfig(), "recurrent-adam": FitConfig(optimizer="adam", learning_rate=3e-3)}
-"""By arm: the table's, and one that learns faster. Samples do not matter: the posteriors are given whole."""
+"""By arm: the table's training, and one that learns faster. No samples are drawn: the loss needs whole posteriors."""
 GOOFSPIEL_TRAINING = FitConfig(steps=16_000, batch=64, samples=32, optimizer="nadam", learning_rate=1e-3)
 
 
 def gridworld_model(config: GridworldConfig) -> ModelConfig:
-    """Two layers of 32 units, and a softmax over all cells of what the second tells."""
+    """Two recurrent layers of 32 units, and a softmax over all cells."""
     encoder = RecurrentConfig(symbols=2 * config.dimension + 1)
     return ModelConfig(LatticeConfig(config.shape), EnumeratedDecoderConfig(depth=0), encoder, embedding=encoder.width)
 
 
 def goofspiel_model(config: GoofspielConfig, flow: DequantizedFlowConfig) -> ModelConfig:
-    """The sizes of the table, with a flow like the belief model's. What is observed in a round (own bid, prize,
-    outcome) is the public record, the context of the round's space."""
+    """The sizes of the table, with a flow like the belief model's. The network observes the public record (own bid,
+    prize and outcome of each round), which is the context of the round's space."""
     game = config.game
     record = game.rounds * (2 * game.cards + 3) + game.cards  # see `Consistent.context`
     encoder = RecurrentConfig(context=record, width=64, head_width=64, head_depth=2)
@@ -69,7 +69,7 @@ class ExactHistories(BeliefSource):
     horizon: int = eqx.field(static=True)
 
     def sample(self, key: Key[Array, ""], n: int) -> tuple[History, StateSpace]:
-        """One episode; nothing is sampled of its beliefs, whatever n."""
+        """One episode; n is ignored, since the loss needs no samples of the beliefs."""
         instance_key, episode_key = jax.random.split(key)
         environment, policy = self.family.sample(instance_key)
         assert isinstance(environment, Enumerable)
@@ -87,9 +87,11 @@ class ExactHistories(BeliefSource):
 def divergence_loss(
     model: BeliefEmbeddingModel, key: Key[Array, ""], histories: History, space: StateSpace
 ) -> Float[Array, ""]:
-    """The Jensen-Shannon divergence to the posteriors of an episode, summed over its beliefs, the mean over a batch of
-    episodes. Were it the mean over the beliefs too, AdaGrad, whose first steps are as small as the loss, would stay on
-    the plateau where all observations are alike. The model is not told which cells are legal."""
+    """Jensen-Shannon divergence from the posteriors, summed over an episode and averaged over the batch.
+
+    With a mean over the episode instead, the gradients are so small that AdaGrad does not leave the initial plateau,
+    where the model ignores the observations. The model is not told which cells are legal.
+    """
     encoder, decoder, lattice = model.encoder, model.decoder, model.space
     assert isinstance(encoder, RecurrentEncoder)
     assert isinstance(decoder, Enumerated)
@@ -100,7 +102,7 @@ def divergence_loss(
 
 
 def divergence(p: Float[Array, "*n cells"], log_q: Float[Array, "*n cells"]) -> Float[Array, "*n"]:
-    """JS of probabilities and finite log probabilities, with a gradient wherever p may be zero and q vanish."""
+    """JS of probabilities and finite log probabilities, differentiable also where p is zero or q is tiny."""
     some = p > 0
     log_p = jnp.log(jnp.where(some, p, 1.0))
     log_middle = jnp.where(some, jnp.logaddexp(log_p, log_q), log_q) - math.log(2.0)
@@ -112,7 +114,7 @@ def divergence(p: Float[Array, "*n cells"], log_q: Float[Array, "*n cells"]) -> 
 
 
 class GameHistories(BeliefSource):
-    """Whole games: n samples of the beliefs before the first and after each round, and the spaces of these beliefs."""
+    """Whole games: n samples of the belief before the first and after each round, and the spaces of these beliefs."""
 
     posteriors: PrefixPosteriors
 
@@ -128,7 +130,7 @@ def sample_loss(
     assert isinstance(encoder, RecurrentEncoder)
     depth_key, key = jax.random.split(key)
     chosen = jax.random.randint(depth_key, states.shape[:1], 0, states.shape[1])
-    # The space of depth t is that of round t: the first stands for the belief before any, when nothing was read.
+    # The space at depth t is that of round t; depth 0 is the belief before the first round, with nothing read yet.
     rounds = jax.tree.map(lambda leaf: leaf[:, 1:], spaces)
     embeddings = jax.vmap(lambda space: encoder.embeddings(None, space))(rounds)
     take = jax.vmap(lambda leaf, depth: leaf[depth])

@@ -1,4 +1,4 @@
-"""The rows of an evaluation: filters under their names, and what is recorded of them."""
+"""The rows of an evaluation: filters with the names of their records, and records by step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nbf_paper.records import Record
 
 @dataclass(frozen=True)
 class FilterRow:
-    """A filter under the names that its records carry."""
+    """A filter with the names that its records have."""
 
     filter: Filter
     name: str
@@ -25,7 +25,7 @@ class FilterRow:
 
     @property
     def label(self) -> str:
-        """For progress and tables."""
+        """The filter as progress names it."""
         return f"{self.name}({self.particles})" if self.particles else self.name
 
 

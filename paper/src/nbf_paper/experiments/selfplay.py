@@ -1,8 +1,8 @@
 """Goofspiel policies by self-play (appendix, "Goofspiel Policy Generation"): PPO with action masks, on the device.
 
-A policy is trained against its previous checkpoint; every checkpoint joins the pool. A few such runs, each from
-scratch, make the pool. Proximal policy optimisation is that of Schulman et al. (arXiv 1707.06347) with generalised
-advantages, and the settings are those of Stable-Baselines3, which the paper modified.
+A policy is trained against its previous checkpoint, and every checkpoint joins the pool. A few runs from scratch make
+the pool. Proximal policy optimisation is that of Schulman et al. (arXiv 1707.06347) with generalised advantage
+estimation; the settings are those of Stable-Baselines3, which the paper modified.
 """
 
 from __future__ import annotations
@@ -91,19 +91,19 @@ class SelfPlayConfig:
 
     @property
     def minibatches(self) -> int:
-        """In one epoch. What does not fill the last one waits for the next shuffle."""
+        """Minibatches of one epoch; bids that do not fill the last one are left out of the epoch."""
         return max(1, self.games * self.game.rounds // self.minibatch)
 
 
 class Learner(eqx.Module):
-    """The policy that learns, and the value of a position to it."""
+    """The learning policy and its value function."""
 
     policy: CardPolicy
     value: Perceptron
 
     @classmethod
     def new(cls, key: Key[Array, ""], config: SelfPlayConfig) -> Learner:
-        """Starts as the uniform policy and the value 0."""
+        """A learner that starts near the uniform policy, with value 0."""
         policy_key, value_key = jax.random.split(key)
         policy = CardPolicy(policy_key, config.cards, width=config.width, depth=config.depth)
         policy = eqx.tree_at(lambda policy: policy.weights[-1], policy, 0.01 * policy.weights[-1])
@@ -116,7 +116,7 @@ class Learner(eqx.Module):
 
 
 class Bids(eqx.Module):
-    """What a learner did in many positions, and how it turned out."""
+    """The bids of a learner in many positions, with advantages and returns."""
 
     features: Float[Array, "n f"]
     cards: Int[Array, " n"]
@@ -164,7 +164,7 @@ def play(config: SelfPlayConfig, key: Key[Array, ""], learner: Learner, opponent
 
 
 def objective(learner: Learner, bids: Bids, config: SelfPlayConfig) -> Float[Array, ""]:
-    """PPO's clipped loss of a minibatch, with the value's squared error and the entropy."""
+    """PPO's clipped loss of a minibatch, with the squared error of the value and the entropy bonus."""
     log_probs = jax.vmap(learner.policy.log_probs)(bids.features)
     taken = jnp.take_along_axis(log_probs, bids.cards[:, None], axis=1)[:, 0]
     ratio = jnp.exp(taken - bids.log_probs)
@@ -189,7 +189,7 @@ class SelfPlayRun(eqx.Module):
 
     learner: Learner
     state: Any
-    """The optimizer's."""
+    """The optimizer's state."""
     opponent: CardPolicy
     """The previous checkpoint."""
 

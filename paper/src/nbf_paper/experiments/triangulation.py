@@ -1,7 +1,7 @@
 """The paper's table "Triangulation": Jensen-Shannon divergence of continuous beliefs on a plane.
 
-The paper compares with a particle filter of 1024, which it takes for the truth; here a point-mass filter
-is the truth, and both references are recorded. All beliefs are compared on 100 x 100 cells.
+The paper's reference is a particle filter of 1024. Here a point-mass filter is the truth, and the divergences from both
+references are recorded. All beliefs are compared on 100 x 100 cells.
 """
 
 from __future__ import annotations
@@ -57,24 +57,24 @@ class TriangulationArm:
     decoder: CouplingFlowConfig | MixtureConfig
     teacher: Filter
     teacher_name: str
-    """Of the teacher in run keys."""
+    """The teacher's name in run keys."""
 
 
 AFFINE = CouplingFlowConfig("affine", layers=6, width=64, depth=2)
 """The paper's, with the sizes of its table."""
 TRUTH = PointMassFilter(100), "PointMassFilter(resolution=100)"
-"""Fine enough to train on; the truth of the evaluation is finer."""
+"""The teacher of the other arms, and its name; the truth of the evaluation has a finer grid."""
 ARMS = {
     "faithful": TriangulationArm(AFFINE, ParticleFilter(1024), "ParticleFilter(num_particles=1024)"),
     "affine": TriangulationArm(AFFINE, *TRUTH),
     "spline": TriangulationArm(replace(AFFINE, transform="spline"), *TRUTH),
     "mixture": TriangulationArm(MixtureConfig(), *TRUTH),
 }
-"""`faithful` is the paper's; the others are trained on the truth."""
+"""`faithful` is the paper's model; the others are trained on point-mass posteriors."""
 TRAINING = FitConfig(steps=30_000, batch=32, samples=64, optimizer="adam", learning_rate=1e-3)
 """The paper's table; it does not tell how many samples of a belief a step takes."""
 SPREAD = 0.5
-"""How far beyond the walls the atoms on them are spread in training."""
+"""In training, the atoms on the walls are spread over a band of this width beyond them."""
 POOL_EPISODES = 4096
 """A model is trained on all beliefs of so many episodes."""
 POOL_SAMPLES = 128
@@ -90,13 +90,13 @@ class TriangulationEvaluation:
     """Episodes per training seed; every filter sees the same ones."""
     particle_filters: tuple[int, ...] = (32, 64, 128, 256, 1024, 10_000)
     smoothed_filters: tuple[int, ...] = (16, 32, 64, 256, 1024)
-    """Particle filters whose particles are smoothed by a kernel density."""
+    """Particle counts of the particle filters that are scored as kernel densities."""
     neural_filters: tuple[int, ...] = (16, 32, 64)
     approx_samples: int = 64
     resolution: int = 200
     """Cells along each axis of the point-mass filter that is the truth."""
     walk: WalkConfig = field(default_factory=WalkConfig)
-    """The agent that uses a filter to find the origin."""
+    """The agent that walks to the origin."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class TriangulationEvaluation:
 
 
 def filter_rows(arm: str, model: BeliefModel, settings: TriangulationEvaluation) -> list[FilterRow]:
-    """Every filter of the table: those without a model belong to the faithful arm's run."""
+    """Every filter of an arm; the filters without a model are run with the faithful arm."""
     truth = PointMassFilter(settings.resolution)
     rows = [FilterRow(ApproxBeliefs(model, settings.approx_samples, truth=truth), "approx", arm, 0, 0)]
     rows += [FilterRow(NeuralBayesianFilter.faithful(model, n), "nbf", arm, n, n) for n in settings.neural_filters]
@@ -129,7 +129,7 @@ def filter_rows(arm: str, model: BeliefModel, settings: TriangulationEvaluation)
 
 
 class PlaneTrack(eqx.Module):
-    """One episode to be filtered, and both references after each of its steps."""
+    """One episode, and both references after each of its steps."""
 
     environments: Triangulation
     policies: ScanPolicy
@@ -137,14 +137,14 @@ class PlaneTrack(eqx.Module):
     positions: Float[Array, "steps 2"]
     truth: Float[Array, "steps cells"]
     reference: Float[Array, "steps cells"]
-    """A particle filter of 1024, the paper's."""
+    """The paper's reference: a particle filter of 1024."""
 
 
 def _seen(
     filter: Filter, key: Key[Array, ""], observations: Array, environments: Triangulation, policies: ScanPolicy,
     smooth: bool = False,
 ) -> tuple[Float[Array, "steps cells"], Any]:  # fmt: skip
-    """The cells' probabilities after every step of an episode, and the infos."""
+    """The probabilities of the cells after every step of an episode, and what each step reports."""
     space = environments.space
 
     def look(state: Any) -> Float[Array, " cells"]:
@@ -184,13 +184,13 @@ def scores(
 def distances(
     filter: Filter, settings: WalkConfig, world: Triangulation, keys: Key[Array, " episodes"]
 ) -> Float[Array, " episodes"]:
-    """How far from the origin an agent that trusts a filter stops."""
+    """The distance from the origin at which an agent with this filter stops."""
     return jax.vmap(lambda key: walk(filter, settings, world, key).distance)(keys)
 
 
 @runtime_checkable
 class Scored(Protocol):
-    """A job that filters are scored for."""
+    """A job of Triangulation, trained or not."""
 
     @property
     def seed(self) -> int: ...
@@ -224,7 +224,7 @@ def evaluate(job: Scored, rows: Sequence[FilterRow], bar: Counter) -> list[Recor
         records += records_by_step(base, "js", js) + records_by_step(base, "js_pf1024", js_reference)
         if row.name in ("nbf", "pf"):
             records += records_by_step(base, "ess", ess)
-        if row.name != "approx" and not row.smooth:  # neither is a filter that an agent could have
+        if row.name != "approx" and not row.smooth:  # neither is a filter that an agent could use
             measure = functools.partial(distances, row.filter, settings.walk, config.family().environment())
             found = in_batches(measure, (walk_keys,), batch=batch)
             mean, error = mean_and_error(found)
@@ -233,7 +233,7 @@ def evaluate(job: Scored, rows: Sequence[FilterRow], bar: Counter) -> list[Recor
 
 
 def picture(job: TriangulationJob, model: BeliefModel) -> dict[str, np.ndarray]:
-    """One episode as three filters see it: what the figure of the plane is drawn from."""
+    """The data of the figure of one episode: the beliefs of three filters."""
     key = prng.stream(job.seed, "triangulation", "picture")
     shown = {"truth": PointMassFilter(job.evaluation.resolution), "nbf": NeuralBayesianFilter.faithful(model, 32)}
 
@@ -258,7 +258,7 @@ def picture(job: TriangulationJob, model: BeliefModel) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True)
 class TriangulationJob(Job):
-    """One training seed of one arm: trained, evaluated, recorded."""
+    """One training seed of one arm."""
 
     arm: str = "faithful"
     seed: int = 0

@@ -1,5 +1,5 @@
-"""Arms of Gridworld and Triangulation that need no training: the kernel mean embedding, of as many numbers as the
-learned embeddings have, and the classical filters that the paper's table leaves out. Same episodes, same records."""
+"""Arms of Gridworld and Triangulation without training: the kernel mean embedding, with as many dimensions as the
+learned embeddings, and classical filters that the paper's table does not have. They are scored on the same episodes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def triangulation_model(config: TriangulationConfig) -> BoxKernelConfig:
 
 @dataclass(frozen=True)
 class GridworldKernelJob(Job):
-    """The kernel mean embedding on the episodes of one seed: evaluated, recorded."""
+    """The kernel mean embedding on the episodes of one seed."""
 
     config: GridworldConfig
     seed: int = 0
@@ -69,7 +69,7 @@ class GridworldKernelJob(Job):
 
 @dataclass(frozen=True)
 class UntrainedTriangulationJob(Job):
-    """The kernel mean embedding, or further classical filters, on the episodes of one seed: evaluated, recorded."""
+    """The kernel mean embedding, or further classical filters, on the episodes of one seed."""
 
     arm: str = KERNEL
     seed: int = 0

@@ -1,8 +1,8 @@
-"""Triangulation's own task: an agent that walks to the origin and stops, knowing only what a filter tells it.
+"""The task of Triangulation: an agent walks to the origin and stops, given only the belief of a filter.
 
-It is greedy. While the belief is wider than `unsure` it scans; else it moves along the axis on which the mean is
-farther from the origin, and stops where no move would bring the mean nearer. It plans nothing, so
-that all the difference between two agents is in their filters.
+The agent is greedy. It scans while the belief is wider than `unsure`. Otherwise it moves along the axis on which the
+mean is farther from the origin, and stops where no move would bring the mean nearer. It does not plan, so two agents
+differ only in their filters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nbf.errors import InputError
 SCAN, STOP = 4, 5
 """The actions after the four directions."""
 SAMPLES = 256
-"""Draws of a model's belief by which its moments are taken."""
+"""Samples that estimate the moments of a model's belief."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class WalkConfig:
     """How the agent decides."""
 
     steps: int = 60
-    """After which it is stopped where it is."""
+    """The walk ends after this many steps."""
     unsure: float = 0.75
     """It scans while the belief's root mean square distance from its mean is larger."""
 
@@ -51,7 +51,7 @@ class Walk(eqx.Module):
     distance: Float[Array, ""]
     """From the origin."""
     stopped: Bool[Array, ""]
-    """By the agent itself, in time."""
+    """Whether the agent stopped by itself, before the last step."""
     actions: Int[Array, " steps"]
     """0..3 a direction, `SCAN`, `STOP`."""
 
@@ -68,8 +68,8 @@ def choose(mean: Float[Array, " 2"], width: Float[Array, ""], world: Triangulati
 def moments(
     filter: Filter, key: Key[Array, ""], state: FilterState, world: Triangulation
 ) -> tuple[Float[Array, " 2"], Float[Array, ""]]:
-    """The mean of a belief and its root mean square distance from it; a model's by `SAMPLES` draws, which ask the
-    simulator for nothing."""
+    """The mean of a belief, and the root mean square distance from it. Those of a model's belief are estimated from
+    `SAMPLES` samples, which need no simulator calls."""
 
     def parts(position: Float[Array, " 2"]) -> tuple[Array, Array]:
         return position, jnp.sum(position**2)
@@ -84,7 +84,7 @@ def moments(
 
 
 def walk(filter: Filter, settings: WalkConfig, world: Triangulation, key: Key[Array, ""]) -> Walk:
-    """One walk from a random place, to be traced."""
+    """One walk from a random place, for use inside `jit`."""
     start_key, filter_key, step_key = jax.random.split(key, 3)
 
     def step(carry: tuple[Array, FilterState, Array], inputs: tuple[Array, Array]) -> tuple[Any, Array]:

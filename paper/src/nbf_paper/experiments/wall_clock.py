@@ -1,11 +1,11 @@
 """The paper's tables of section "Wall-Clock Time Experiments": time of one update step of every filter, and of one
 gradient step of the recurrent model, on fixed grids.
 
-As in the paper, each step is called from Python and timed by itself, 10 000 times; what lies further than 1.5
-interquartile ranges outside the quartiles is left out, and mean and standard deviation of the rest are told. The rows
-of a grid take turns in short blocks, so that whatever else the machine does hits all alike.
+As in the paper, each step is called from Python and timed by itself, 10 000 times. Times further than 1.5 interquartile
+ranges outside the quartiles are left out; the tables have mean and standard deviation of the rest. The rows of a grid
+take turns in short blocks, so that other load on the machine affects all alike.
 
-Parameters are fresh: those of a trained model of the same sizes take the same time, so that nothing is trained here.
+Parameters are random: a trained model of the same sizes takes the same time, so nothing is trained here.
 """
 
 from __future__ import annotations
@@ -43,8 +43,7 @@ MEASUREMENTS = 10_000
 BLOCK = 100
 """Measurements of a row before the next one has its turn."""
 SELDOM = 10
-"""A fine-tuned filter, which the paper did not time and which takes a hundred times as long, has so many times fewer
-measurements."""
+"""The fine-tuned filter takes a hundred times as long, and has fewer measurements by this factor."""
 PARTICLE_FILTERS, NEURAL_FILTERS = (32, 64, 128), (16, 32)
 BATCH = 32
 """Episodes of a gradient step."""
@@ -52,12 +51,12 @@ FENCE = 1.5
 """Interquartile ranges outside the quartiles beyond which a measurement is left out."""
 
 Clock = Callable[[], float]
-"""Does one step, waits for it, and gives the seconds that this took."""
+"""Does one step, waits for it, and returns its seconds."""
 
 
 def filter_rows(config: GridworldConfig, seed: int) -> list[FilterRow]:
-    """The rows of the first table; the default filter, beside the paper's update with the same model; and the
-    recurrent filter that is fine-tuned by one gradient step at every step."""
+    """The rows of the first table, the default filter beside the paper's update with the same model, and the recurrent
+    filter that is fine-tuned by one gradient step at every filter step."""
     key = prng.stream(seed, "wall-clock", config.name)
     model, wide, recurrent = (arm_of(config, arm)[0].build(key) for arm in ("faithful", "wide", "recurrent"))
     tuned = FineTunedFilter(recurrent, 1, longest=config.horizon)
@@ -72,7 +71,7 @@ def filter_rows(config: GridworldConfig, seed: int) -> list[FilterRow]:
 
 
 def update_clock(row: FilterRow, config: GridworldConfig, seed: int) -> Clock:
-    """Of `filter.step`, episode after episode; starting one anew is not timed."""
+    """Times `filter.step`, episode after episode; the start of an episode is not timed."""
     environment, policy = family_of(config, seed).sample(prng.stream(seed, "wall-clock", "grid"))
     _, symbols = rollout(prng.stream(seed, "wall-clock", "episode"), environment, policy, config.horizon)
     keys = list(jax.random.split(prng.stream(seed, "wall-clock", "filter"), config.horizon))
@@ -92,7 +91,7 @@ def update_clock(row: FilterRow, config: GridworldConfig, seed: int) -> Clock:
 
 
 def gradient_clock(config: GridworldConfig, seed: int) -> Clock:
-    """Of one gradient step of the recurrent model, on one batch that was made before."""
+    """Times one gradient step of the recurrent model, on a batch that was made before."""
     model_config, training = arm_of(config, "recurrent")
     parameters, static = eqx.partition(model_config.build(prng.stream(seed, "wall-clock")), eqx.is_inexact_array)
     optimizer, key = optimizer_of(training), prng.stream(seed, "wall-clock", "batch")
@@ -125,8 +124,8 @@ def interleaved(
     block: int = BLOCK,
     seldom: Container[Any] = (),
 ) -> dict[Any, np.ndarray]:
-    """Microseconds of that many measurements of each clock, in blocks that take turns; `seldom` have fewer. The first
-    two calls of each, which compile, do not count."""
+    """Microseconds of so many measurements of each clock, in blocks that take turns; clocks in `seldom` have fewer. The
+    first two calls of each, which compile, do not count."""
     for clock in clocks.values():
         clock()
         clock()
@@ -158,11 +157,11 @@ def records_of(base: Record, metric: str, microseconds: np.ndarray) -> list[Reco
 
 @dataclass(frozen=True)
 class WallClockJob(Job):
-    """One grid: every row of both tables, timed in one run."""
+    """Every row of both tables on one grid."""
 
     config: GridworldConfig
     seed: int = 0
-    """Which grid is drawn."""
+    """The seed of the grid."""
     measurements: int = MEASUREMENTS
 
     def __post_init__(self) -> None:

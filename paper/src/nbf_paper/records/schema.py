@@ -78,7 +78,7 @@ class Record:
 
     @property
     def key(self) -> tuple[str | int, ...]:
-        """What is unique in a file: a new record replaces an old one with the same key."""
+        """Unique in a file: a new record replaces an old one with the same key."""
         return (*self.group, self.step, self.metric)
 
     @property
@@ -92,7 +92,7 @@ COLUMNS = tuple(f.name for f in dataclasses.fields(Record))
 
 
 def record_order(record: Record) -> tuple[Any, ...]:
-    """Sorts records as `records.csv` has them."""
+    """Sort key of records, in the order of `records.csv`."""
     step = math.inf if record.step == ALL else record.step
     return (*record.group, record.metric, step)
 
@@ -123,7 +123,7 @@ def package_versions() -> dict[str, str]:
 
 
 def run_key(label: str, config: Mapping[str, Any]) -> str:
-    """A name for a run: the label and a digest of every setting, so that other settings are another run."""
+    """The name of a run: a label and a digest of every setting, so that other settings are another run."""
     digest = hashlib.sha256(to_json(config, indent=None).encode()).hexdigest()[:12]
     return f"{label}/{digest}"
 
@@ -141,7 +141,7 @@ class Run:
     """Every setting; anything that JSON can hold."""
     versions: Mapping[str, str] = field(default_factory=package_versions)
     made: tuple[str, ...] = ()
-    """The series it made and that still stand, as `config/filter/arm/particles/seed`; `add` fills this in."""
+    """Its series that no later run has replaced, as `config/filter/arm/particles/seed`; `add` fills them in."""
 
 
 def to_json(value: Any, indent: int | None) -> str:

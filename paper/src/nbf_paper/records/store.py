@@ -111,7 +111,7 @@ def _parse(row: list[str]) -> Record:
 
 
 def write_records(path: str | os.PathLike[str], records: Iterable[Record]) -> None:
-    """Write a `records.csv`, in one order whatever the order given."""
+    """Write a `records.csv`, always in the same order."""
     with io.StringIO(newline="") as text:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(COLUMNS)
@@ -120,7 +120,7 @@ def write_records(path: str | os.PathLike[str], records: Iterable[Record]) -> No
 
 
 def add(folder: str | os.PathLike[str], records: Iterable[Record], run: Run) -> None:
-    """Merge what a run measured into a folder. Doing it twice is doing it once."""
+    """Merge what a run measured into a folder; repeating it changes nothing."""
     home, new = Path(folder), {record.key: record for record in records}
     to_json(dataclasses.asdict(run), indent=None)  # what JSON cannot hold is refused before anything is written
     check_writable(home)
@@ -137,7 +137,7 @@ def add(folder: str | os.PathLike[str], records: Iterable[Record], run: Run) -> 
 
 
 def completed(folder: str | os.PathLike[str], key: str) -> bool:
-    """Whether the run of this key is recorded, with every series that it made still on disk."""
+    """Whether the run of this key is recorded, and every series of it is still on disk."""
     run = next((run for run in read_runs(folder) if run.key == key), None)
     if run is None or not (Path(folder) / "records.csv").exists():
         return False
@@ -155,7 +155,7 @@ def _write_runs(folder: Path, runs: Iterable[Run]) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold a folder, so that two runs that end together do not lose each other's records."""
+    """Lock a folder, so that two runs that end together do not lose each other's records."""
     handle = os.open(folder, os.O_RDONLY) if fcntl else None
     try:
         if fcntl and handle is not None:

@@ -3,7 +3,7 @@
 | table | columns | cells |
 |---|---|---|
 | `beyond-gridworld`, `beyond-goofspiel`, `beyond-triangulation` | configurations | mean JS to the truth |
-| `beyond` | one or two configurations of each domain | mean JS of the default filter, the paper's and their baselines |
+| `beyond` | one or two configurations of each domain | mean JS of the default filter, the paper's and the baselines |
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from nbf_paper.report.tables import Page, config_order, markdown_table
 
 HEADLINE = ("8-2D-random", "8-3D-random", "k=5", "k=6", "triangulation")
 SHOWN = {("nbf", "default"), ("nbf", "faithful"), ("branching", "branches chosen"), ("pf", ""), ("pf-kde", "")}
-"""What the headline and the figure have room for: filters and their arms."""
+"""The filters and arms of the headline table and of the figures."""
 LARGER = (512, 1024)
-"""Particle filters that the targets are set by."""
+"""Sizes of the larger particle filters that the figures show."""
 
 
 def page(folder: Path) -> Page:
@@ -42,7 +42,7 @@ def page(folder: Path) -> Page:
         few = [record for record in records if (record.filter, record.arm) in SHOWN]
         tables["beyond"] = markdown_table(few, configs=shown, calls=True)
     captions = {
-        "beyond": "JS to the truth, by calls of the simulator a step",
+        "beyond": "JS to the truth, by simulator calls per update",
         "beyond-gridworld": "Gridworld: JS to the truth of the default filter, its parts, and its baselines",
         "beyond-goofspiel": "Goofspiel: JS to the truth of the default filter, its parts, and its baselines",
         "beyond-triangulation": "Triangulation: JS to the truth of the default filter, its parts, and its baselines",
@@ -53,7 +53,7 @@ def page(folder: Path) -> Page:
 
 
 def figure(records: Sequence[Record], panels: Sequence[str]) -> Figure:
-    """JS by step, one panel for each configuration. Of the baselines those of as many calls, and one larger particle
+    """JS by step, one panel for each configuration. It shows the baselines with as many calls and one larger particle
     filter; more lines would hide each other."""
     calls = {(record.config, record.calls) for record in records if (record.filter, record.arm) == ("nbf", "default")}
 

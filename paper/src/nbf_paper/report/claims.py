@@ -1,4 +1,4 @@
-"""What the paper says, and beside it the recorded numbers that speak to it; judging is left to the reader."""
+"""Claims of the paper, each with the recorded numbers that bear on it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nbf_paper.report.tables import label
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper, and the filters and configurations that it is about."""
+    """A claim of the paper, and the filters and configurations that it is about."""
 
     text: str
     rows: tuple[Row, ...]
@@ -20,7 +20,7 @@ class Claim:
 
 
 def beside(claims: Iterable[Claim], records: Iterable[Record]) -> Sequence[tuple[str, str]]:
-    """Each claim with what is recorded of it, a line for each configuration: `8-2D-fixed: NBF (32) 0.025, ...`."""
+    """Each claim with its recorded numbers, a line for each configuration: `8-2D-fixed: NBF (32) 0.025, ...`."""
     found = {(e.row, e.config, e.metric): e.value for e in summary(records) if e.step == ALL}
     lines = []
     for claim in claims:

@@ -1,4 +1,4 @@
-"""What the records of the classical filters are made into: one table, and errors against the number of particles."""
+"""The page of the classical filters: one table, and errors against the number of particles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the records of convergence are made into: the error against the number of particles, and the rates."""
+"""The page of convergence: the error against the number of particles, and the rates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FAMILIES = {
     ("nbf", "tabular"): "NBF, perfect model", ("nbf", "tabular-default"): "NBF, perfect model, our variant",
     ("nbf", "faithful"): "NBF, learned model", ("pf", ""): "PF",
 }  # fmt: skip
-"""How each filter with its arm is called."""
+"""The names of the filters with their arms."""
 COLOURS = {("nbf", "tabular"): "#D55E00", ("nbf", "faithful"): "#E69F00", ("pf", ""): "#0072B2"}
 SPARE = ("#009E73", "#CC79A7", "#56B4E9", "#8C6D1F")
 METRICS = {"sup_error": "worst step's error of a mean", "sup_tv": "worst step's total variation"}
@@ -44,7 +44,7 @@ def page(folder: Path) -> Page:
 
 
 def claims(records: list[Record]) -> list[tuple[str, str]]:
-    """The corollary, and the slope that was found."""
+    """The corollary, and the slope on record."""
     found = {
         entry.metric: entry.value
         for entry in summary(records)
@@ -75,8 +75,8 @@ def _curve(found: Iterable[Summary], family: Family, metric: str) -> list[Summar
 
 
 def table(records: list[Record]) -> str:
-    """One line per family: its errors at the ends, its rate with a 95% interval, and with how many particles the
-    perfect model errs as much as this family does with the most."""
+    """One line per family: its errors with the fewest and the most particles, its rate with a 95% interval, and the
+    particles with which the perfect model has this family's smallest error."""
     found = summary(records)
     heads = ["Filter", "error, fewest particles", "error, most particles", "slope", "95% interval"]
     lines = [[*heads, "slope, total variation", "95% interval", "a perfect model's particles for that error"]]
@@ -95,7 +95,7 @@ def table(records: list[Record]) -> str:
 
 
 def equal_particles(perfect: list[Summary], curve: list[Summary], family: Family) -> str:
-    """Where the curve of the perfect model passes the last error of another one, between two of its points."""
+    """The particles with which the perfect model has the last error of another curve, interpolated."""
     if not perfect or not curve or family == ("nbf", "tabular"):
         return MISSING
     errors, counts = ([getattr(entry, name) for entry in perfect] for name in ("value", "particles"))

@@ -1,4 +1,4 @@
-"""What the records of donuts are made into: the paper's two figures, and a table of the decoders."""
+"""The page of donuts: the paper's two figures, and a table of the decoders."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def examples_figure(picture: Picture) -> Figure:
 
 
 def densities_figure(pictures: Mapping[str, Picture]) -> Figure:
-    """What each decoder makes of the points it is shown; the truth above."""
+    """The density of each decoder, given the points; the truth in the first row."""
     first = next(iter(pictures.values()))
     rows = {"truth": (first["axis"], first["points"], first["truth"])}
     return _panels(rows | {arm: (item["axis"], item["points"], item["density"]) for arm, item in pictures.items()})

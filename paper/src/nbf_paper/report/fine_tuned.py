@@ -1,5 +1,4 @@
-"""What the records of fine-tuning at test time are made into: accuracy against gradient steps, and against simulator
-calls."""
+"""The page of fine-tuning at test time: accuracy against gradient steps, and against simulator calls."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ def page(folder: Path) -> Page:
 
 
 def gradient_steps(entry: Summary) -> int:
-    """m, which a record keeps as its arm, `m=10`."""
+    """m, from the arm of a record: `m=10`."""
     return int(entry.arm.removeprefix("m="))
 
 
@@ -61,7 +60,7 @@ def figure(records: list[Record]) -> Figure:
 
 
 def _curve(axis: Axes, places: list[int], entries: list[Summary]) -> None:
-    """The fine-tuned filter, on a logarithmic axis that has a place for zero."""
+    """The fine-tuned filter, on a logarithmic axis that includes zero."""
     errors = [entry.se or 0.0 for entry in entries]
     look = {"color": COLOURS["fine-tuned", ""], "marker": "s", "markersize": 4.5, "linewidth": 1.5, "capsize": 2.5}
     axis.errorbar(places, [entry.value for entry in entries], errors, label="Fine-tuned", **look)  # pyright: ignore

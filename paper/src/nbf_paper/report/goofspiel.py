@@ -1,12 +1,12 @@
-"""What the records of Goofspiel are made into: the paper's figure, and its numbers with what our models add.
+"""The page of Goofspiel: the paper's figure, its numbers, and those of our own models.
 
 | table | configurations | rows |
 |---|---|---|
 | `goofspiel` | test policies drawn at random, as in the paper | every arm |
 | `goofspiel-run` | test policies from a run of their own | every arm |
 | `goofspiel-entropy`, `goofspiel-entropy-run` | the same two, halved by the opponent's entropy | every arm |
-| `goofspiel-legality` | all | how many of a model's draws are legal |
-| `goofspiel-zero-weight` | all | in how many rounds no particle fitted at first |
+| `goofspiel-legality` | all | share of a model's draws that are legal |
+| `goofspiel-zero-weight` | all | share of rounds in which all weights were zero at first |
 | `goofspiel-time` | all | microseconds of an update |
 | `goofspiel-training` | numbers of cards | how long each model was trained |
 """
@@ -30,11 +30,11 @@ from nbf_paper.report.tables import MISSING, Page, cell, label, layout, markdown
 SPLITS = ("", "-run")
 """The endings of the tables' names and of the configurations: `k=6`, `k=6-run`."""
 HALVES = ("sharp", "diffuse")
-"""Of the games, by how much chance is in the opponent's bids."""
+"""The halves of the games: those with the least and with the most entropy of the opponent's bids."""
 METRICS = {"legality": ("legality", 3), "zero-weight": ("zero_weight", 3), "time": ("us_per_update", 0)}
 """By the ending of a table's name, its metric and digits."""
 DRAWN = {("pf", 64), ("pf", 512), ("nbf", 64), ("approx", 0), ("emp", 64), ("recurrent", 0)}
-"""Filters, with their particles, that the figure has room for; all, where none of them is recorded."""
+"""The filters and particle counts of the figure; it shows all if none of these is recorded."""
 ARMS = {"faithful": COLOURS["nbf", ""], "autoregressive": COLOURS["nbf", "autoregressive"],
         "recurrent": COLOURS["recurrent", ""]}  # fmt: skip
 
@@ -107,7 +107,7 @@ def figure(records: Sequence[Record], panels: Sequence[str]) -> Figure:
 
 
 def rounds(records: Sequence[Record], row: Row) -> str:
-    """What one filter scores round by round, a line for each number of cards."""
+    """The JS of one filter by round, a line for each number of cards."""
     found = [entry for entry in summary(records) if entry.row == row and entry.metric == "js"]
     lines = []
     for config in CONFIGS:
@@ -142,7 +142,7 @@ def _trained(run: Run) -> tuple[int, str]:
 
 
 def training_table(runs: Sequence[Run]) -> str:
-    """One line per model: what its training was, over all seeds."""
+    """One line per model: its training, over all seeds."""
     lines = [["Model", "steps", "games", "seeds", "minutes", "loss, first", "loss, last"]]
     for cards, arm in sorted({_trained(run) for run in runs}):
         mine = [run.config for run in runs if _trained(run) == (cards, arm)]

@@ -1,4 +1,4 @@
-"""What the records of Gridworld are made into.
+"""The page of Gridworld.
 
 | table | configurations | rows |
 |---|---|---|
@@ -44,7 +44,7 @@ CLAIMS = (
 
 
 def selections(records: Iterable[Record]) -> dict[str, tuple[list[str], list[Record]]]:
-    """For each table and figure of which something is recorded, its configurations and its records."""
+    """The configurations and records of each table and figure, where there are any."""
     records = list(records)
     paper = [record for record in records if record.arm in ("", "faithful")]
     beyond = {record.config for record in records if record.config not in GRIDWORLDS or record not in paper}

@@ -1,7 +1,7 @@
-"""All records as one HTML page: every figure and table, the paper beside them, and how each was made.
+"""All records as one HTML page: every figure and table, the paper's claims, and the commands that made the records.
 
-The page is one file that needs no server, no network and no script; its policy forbids all of them. Whatever comes
-from a record is text, never markup.
+The page is one file that needs no server, no network and no script; its content security policy forbids all of them.
+Text from a record is escaped, never markup.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nbf_paper.records import Run, read_runs, records_path
 from nbf_paper.report.tables import Page
 
 CSS_PIXEL = 96 / 160
-"""Pixels of the page to one of a picture."""
+"""Pixels of the page per pixel of a picture."""
 WIDE, TALLEST = 700, 1000
 """A picture wider than this scrolls on a phone, instead of becoming too small to read; none is taller than that."""
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -38,7 +38,7 @@ class Opening:
 
 @dataclass(frozen=True)
 class HtmlReport:
-    """What the page is made of."""
+    """The contents of the page."""
 
     results: Path
     pages: Mapping[str, Page]
@@ -140,8 +140,8 @@ def _figure(image: bytes, caption: str) -> str:
 def _table(
     name: str, caption: str, rows: Sequence[Sequence[str]], right: Sequence[bool] = (), *, code: bool = False
 ) -> str:
-    """A table in a box that scrolls. `right` tells which columns hold numbers, of a table of numbers; with `code` the
-    first column is what one types."""
+    """A table in a box that scrolls. `right` says which columns hold numbers; with `code` the first column is a
+    command."""
     classes = [' class="right"' if number else "" for number in right] or [""] * len(rows[0])
     head = "".join(f'<th scope="col"{kind}>{markup(cell)}</th>' for kind, cell in zip(classes, rows[0], strict=True))
     body = []
@@ -158,7 +158,7 @@ def _table(
 
 
 def markup(text: str) -> str:
-    """Text as HTML, with Markdown's `code`, **strong** and *emphasis*, none of them within another."""
+    """Text as HTML, with Markdown's `code`, **strong** and *emphasis*, not nested."""
 
     def tagged(found: re.Match[str]) -> str:
         tag = str(found.lastgroup)
@@ -168,7 +168,7 @@ def markup(text: str) -> str:
 
 
 def read_markdown(table: str) -> tuple[list[list[str]], list[bool]]:
-    """The rows of a table that `nbf_paper.report.tables.layout` wrote, and which of its columns stand to the right."""
+    """The rows of a table that `nbf_paper.report.tables.layout` wrote, and which of its columns align right."""
     lines = [
         [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line.strip())[1:-1]]
         for line in table.strip().splitlines()
@@ -181,7 +181,7 @@ def read_markdown(table: str) -> tuple[list[list[str]], list[bool]]:
 
 
 def made(runs: Iterable[Run]) -> list[list[str]]:
-    """Each command with its runs and the time that they took together."""
+    """Each command with the number of its runs and their total time."""
     found: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         found[run.command].append(run)
@@ -202,7 +202,7 @@ def versions(runs: Iterable[Run]) -> str:
 
 
 def changed(path: Path) -> date:
-    """When a file was last changed: the date of its commit, if git holds it as it is, else that of the file."""
+    """When a file was last changed: the date of its commit if git has it unchanged, else that of the file."""
     git = ["git", "-C", str(path.parent)]
     try:
         done = [

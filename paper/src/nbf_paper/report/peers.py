@@ -1,4 +1,4 @@
-"""What the record of other packages' speed is made into: tables of one step of a particle filter, and a figure."""
+"""The page of other packages' speed: tables of one step of a particle filter, and a figure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMES = {
     OURS: "**nbf**", "cuthbert": "cuthbert", "blackjax": "blackjax", "particles": "particles", "filterpy": "FilterPy",
     "stonesoup": "Stone Soup", "plain": "NumPy by hand",
 }  # fmt: skip
-"""What a reader calls each package, in the order of the rows."""
+"""The names of the packages, in the order of the rows."""
 JAX = ("cuthbert", "blackjax")
 """Peers that are compiled as ours is."""
 CAPTIONS = {
@@ -59,7 +59,7 @@ def page(folder: Path) -> Page:
 
 
 def _filters(entry: Summary) -> int:
-    """How many filters a call stepped, which a record keeps as its config, `filters=256`."""
+    """How many filters a call stepped, from the config of a record: `filters=256`."""
     return int(entry.config.removeprefix("filters="))
 
 
@@ -84,7 +84,7 @@ def _cell(found: Found, way: Way, size: tuple[int, int], scale: float) -> str:
 
 
 def _number(value: float) -> str:
-    """Three digits, and no more after the point than make sense."""
+    """A number with three significant digits."""
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
@@ -93,7 +93,7 @@ def _spaced(count: int) -> str:
 
 
 def _ratios(found: Found, sizes: Iterable[tuple[int, int]]) -> str:
-    """Ours against the fastest peer that is written in JAX, and against the fastest of all."""
+    """Our time relative to the fastest peer in JAX, and to the fastest of all."""
     lines = [["Filters x particles", "fastest in JAX", "ratio", "fastest of all", "ratio"]]
     for size in sizes:
         cells = [f"{size[0]} x {_spaced(size[1])}"]

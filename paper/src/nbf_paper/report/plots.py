@@ -1,10 +1,6 @@
-"""The paper's Gridworld pictures, made from records and episodes without jax.
+"""The paper's figures "fixed-grids" and "random-grids": Jensen-Shannon divergence by step, one panel per configuration.
 
-`divergence_figure` is its figures "fixed-grids" and "random-grids": Jensen-Shannon divergence by step,
-one panel per configuration. `belief_figure` is its figure "gridworld-example", with the beliefs of
-several filters under one another; `write_animation` shows the same episode side by side as a GIF.
-
-Every figure is an object of its own; nothing here touches matplotlib's global state.
+Drawn from records without jax. Every figure is an object of its own; nothing here touches matplotlib's global state.
 """
 
 from __future__ import annotations
@@ -50,8 +46,6 @@ ACROSS = 5
 # The more particles, the heavier the line: dots, dashes, then unbroken.
 DASHES = ((0, (1, 1.4)), (0, (4, 1.2, 1, 1.2)), (0, (5, 1.5)), "solid")
 MARKERS = ("o", "s", "^", "D")
-
-# --- divergence by step --------------------------------------------------------------------------
 
 
 def divergence_figure(
@@ -109,7 +103,7 @@ def _looks(rows: Iterable[Row]) -> dict[Row, dict[str, Any]]:
 
 
 def _plain(text: str) -> str:
-    """Text that is not taken for a formula."""
+    """Text without matplotlib's formulas."""
     return text.replace("$", r"\$")
 
 
@@ -118,7 +112,7 @@ def _tint(colour: str, whiteness: float) -> tuple[float, ...]:
 
 
 def _line_key(figure: Figure, looks: Mapping[Row, dict[str, Any]], wide: bool) -> None:
-    """The legend: above many panels, in columns that keep a filter's lines together; beside few."""
+    """The legend: above many panels, in columns that keep a filter's lines together; beside few panels."""
     handles = [(row[0], Line2D([], [], label=_plain(label(*row)), **look)) for row, look in looks.items()]
     style: dict[str, Any] = {"frameon": False, "fontsize": 9, "handlelength": 3.2, "labelcolor": INK}
     if not wide:

@@ -1,9 +1,9 @@
-"""What times and divergences are made into: from which cost of a simulator's call on a neural filter is the better use
-of time than any particle filter.
+"""The page of simulation cost: the cost of a simulator call above which a neural filter is a better use of time than
+any particle filter.
 
-Times are the records of `simulation-cost`, divergences those of the experiments beside it. A baseline that has the
-neural filter's divergence needs n* particles, between two that were recorded (both logarithms interpolated). It takes
-more time than the neural filter from the cost c on at which
+Times are the records of `simulation-cost`, divergences those of the other experiments. A baseline needs n* particles
+for the neural filter's divergence, interpolated between recorded sizes (both logarithmic). The neural filter is faster
+once a call costs more than the c that solves
 
     time_NBF + calls_NBF · c = time_PF(n*) + calls_PF(n*) · c.
 """
@@ -27,9 +27,9 @@ from nbf_paper.report.tables import FILTERS, MISSING, Page, label, layout, row_o
 BASELINES = {("pf", ""): "#0072B2", ("pf-kde", ""): "#56B4E9", ("branching", "branches chosen"): "#444444"}
 """Filters and arms that neural filters are set against, with their colours."""
 LEAST = 4e-4
-"""Stands for a divergence of zero, which has no logarithm; a table has it as 0.000."""
+"""Replaces a divergence of zero, which has no logarithm; a table shows it as 0.000."""
 COSTS = (0.0, 100.0, 10_000.0)
-"""Of a call, in µs: the columns of the figure, behind the one of calls."""
+"""Costs of a call in µs: the columns of the figure, after the one of calls."""
 NEURAL = ("#D55E00", "#E69F00", "#CC79A7", "#009E73", "#8C6D1F", "#6A51A3", "#B2182B")
 """One for each arm."""
 
@@ -42,17 +42,17 @@ def name_of(config: str) -> str:
 
 @dataclass(frozen=True)
 class Point:
-    """A filter: how far from the truth, and at what price."""
+    """A filter: its divergence, time and calls."""
 
     row: Row
     js: float
     se: float
     microseconds: float
-    """Of an update, if calls cost nothing more."""
+    """Time of an update without a cost of calls."""
     calls: int
 
     def time(self, cost: float) -> float:
-        """µs of an update, if a call costs that many µs more."""
+        """µs of an update when a call costs so many µs."""
         return self.microseconds + self.calls * cost
 
 
@@ -83,8 +83,8 @@ def page(folder: Path) -> Page:
 
 
 def points(records: Sequence[Record], results: Path) -> dict[str, list[Point]]:
-    """By configuration the filters that have both a time and a divergence. An update of a long episode takes the time
-    of one of a short one."""
+    """By configuration, the filters that have both a time and a divergence. Updates take the same time in long and
+    short episodes."""
     times = {(entry.config, entry.row): entry for entry in summary(records) if entry.metric == "us_per_update"}
     times |= {(f"{config}{LONG_ENDING}", row): entry for (config, row), entry in times.items()}
     found: dict[str, list[Point]] = {}
@@ -97,7 +97,7 @@ def points(records: Sequence[Record], results: Path) -> dict[str, list[Point]]:
                 time = times.get((config, row))
                 told = source == own or row[:2] == ("nbf", "default") or row[:2] in BASELINES
                 if (entry.config, entry.metric, entry.step) == (config, "js", ALL) and time is not None and told:
-                    # What both have is that of the experiment itself.
+                    # Where both have a record, that of the domain's own experiment counts.
                     mine.setdefault(row, Point(row, entry.value, entry.se or 0.0, time.value, entry.calls))
         if mine:
             found[config] = list(mine.values())
@@ -110,9 +110,9 @@ def points(records: Sequence[Record], results: Path) -> dict[str, list[Point]]:
 
 
 def break_even(own: Point, baselines: Sequence[Point]) -> str:
-    """The cost of a call from which on a filter beats all baselines of one kind at equal time, as a table says it.
+    """The cost of a call above which a filter beats all baselines of one kind at equal time, as text for a table.
 
-    Where its divergence is outside of the baselines', only a bound can be told, by the nearest of them.
+    If its divergence is outside the range of the baselines, the answer is a bound, from the nearest of them.
     """
     if not baselines:
         return MISSING
@@ -122,7 +122,7 @@ def break_even(own: Point, baselines: Sequence[Point]) -> str:
     js = np.minimum.accumulate([max(point.js, LEAST) for point in ordered])
     level = max(own.js, LEAST)
     sign = "≤ " if level < js[-1] else "≥ " if level > js[0] else ""
-    # Ascending for `interp`, which keeps to the ends beyond them; among equal ones the fewest calls count.
+    # Ascending for `interp`, which clamps at the ends; among equal divergences the fewest calls count.
     needed = float(np.exp(np.interp(np.log(level), np.log(js[::-1]), np.log(calls[::-1]))))
     if needed <= own.calls:
         return "never"
@@ -147,7 +147,7 @@ def table(found: Mapping[str, Sequence[Point]]) -> str:
 
 
 def baseline_js(baselines: Sequence[Point], price: Callable[[Point], float], spent: float) -> str:
-    """The divergence of a baseline of some price, between those on record (logarithms of both); a bound beyond them."""
+    """The divergence of a baseline at some price, interpolated between those on record (both in logs), or a bound."""
     if not baselines:
         return MISSING
     ordered = sorted(baselines, key=price)
@@ -157,8 +157,8 @@ def baseline_js(baselines: Sequence[Point], price: Callable[[Point], float], spe
 
 
 def equal_table(found: Mapping[str, Sequence[Point]]) -> str:
-    """The paper's filters and the default ones, beside what particle filters do for the same price, and those that
-    choose branches (FC)."""
+    """The paper's filters and the default ones beside particle filters, and those that select branches (FC), at the
+    same number of calls and the same time."""
     heads = ["Configuration", "Filter", "calls", "µs", "JS"]
     lines = [[*heads, "PF, equal calls", "PF, equal time", "FC, equal calls", "FC, equal time"]]
     for config, each in found.items():
@@ -175,7 +175,7 @@ def equal_table(found: Mapping[str, Sequence[Point]]) -> str:
 
 
 def check_table(records: Sequence[Record]) -> str:
-    """What a really slow simulator takes, and what is foretold."""
+    """Times measured with a really slow simulator, and predicted."""
     lines = [["Configuration", "Filter", "µs a call", "µs an update, measured", "foretold", "ratio"]]
     entries = {(entry.config, entry.row, entry.metric): entry for entry in summary(records)}
     for (config, row, metric), entry in sorted(entries.items(), key=lambda item: (item[0][0], row_order(item[0][1]))):

@@ -1,7 +1,7 @@
 """Markdown tables made from records: the paper's figures of Jensen-Shannon divergence as numbers.
 
 Rows are filters, columns are configurations, cells are `mean ± standard error`. A document holds the
-place of a table between two markers, so that no number in the README or the docs is typed by hand:
+place of a table between two markers, so that no number in the documentation is typed by hand:
 
     <!-- nbf:table gridworld-random -->
     <!-- /nbf:table -->
@@ -35,25 +35,25 @@ FILTERS = {
     "pf-kde": "PF + KDE",
     "pf": "PF",
 }
-"""How each filter is called in a report, in the order of the rows."""
+"""The names of the filters in a report, in the order of the rows."""
 MISSING = "–"
-"""What stands in a cell that no record fills."""
+"""The text of a cell without a record."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """What the records of an experiment are made into."""
+    """The tables and figures of an experiment."""
 
     tables: dict[str, str]
     """Markdown, by the name that a marker asks for."""
     figures: dict[str, Callable[[], Any]]
-    """What draws each figure, by the name of its file."""
+    """Functions that draw the figures, by file name."""
     title: str = ""
-    """Of the section in `nbf_paper.report.html`; the experiment's name, where none is given."""
+    """Title of the section in the HTML page; by default the experiment's name."""
     captions: Mapping[str, str] = field(default_factory=dict)
-    """What each table and figure shows, under the same names: its caption, and the figure's text for who cannot see."""
+    """Captions of the tables and figures, by the same names; also the alternative texts of the figures."""
     claims: Sequence[tuple[str, str]] = ()
-    """What the paper says, and beside it what was recorded."""
+    """Claims of the paper, and the recorded numbers."""
 
 
 def label(filter: str, arm: str = "", particles: int = 0) -> str:
@@ -65,7 +65,7 @@ def label(filter: str, arm: str = "", particles: int = 0) -> str:
 
 
 def row_order(row: Row) -> tuple[int, str, bool, str, int]:
-    """Sorts rows: exact, the ceiling, NBF and then its baselines; the paper's arm first; few particles first."""
+    """Sort key of rows: exact, the ceiling, NBF and then its baselines; the paper's arm first; few particles first."""
     names = list(FILTERS)
     filter, arm, particles = row
     place = names.index(filter) if filter in names else len(names)
@@ -73,7 +73,7 @@ def row_order(row: Row) -> tuple[int, str, bool, str, int]:
 
 
 def config_order(config: str) -> tuple[str, int, int, str]:
-    """Sorts configurations as the paper does: fixed, then random; 5-2D, 8-2D, 5-3D, 8-3D."""
+    """Sort key of configurations, as in the paper: fixed, then random; 5-2D, 8-2D, 5-3D, 8-3D."""
     grid = re.fullmatch(r"(\d+)-(\d+)D-(.+)", config)
     return (grid[3], int(grid[2]), int(grid[1]), config) if grid else ("", 0, 0, config)
 
@@ -89,9 +89,9 @@ def markdown_table(
 ) -> str:
     """One metric of every filter (rows) in every configuration (columns, all recorded ones by default).
 
-    The last row says how much stands behind a column: `2 × 500` is two training seeds with 500
-    episodes each. The error is over seeds where there are two or more, else over episodes. `calls`
-    adds a column of simulator calls per update.
+    The last row is the amount of data of each column: `2 × 500` is two training seeds with 500 episodes each. The
+    error is over seeds where there are two or more, else over episodes. `calls` adds a column of simulator calls per
+    update.
     """
     found = [entry for entry in summary(records) if entry.metric == metric and entry.step == step]
     columns = list(configs) if configs is not None else sorted({entry.config for entry in found}, key=config_order)
@@ -129,7 +129,7 @@ def _span(numbers: Iterable[int]) -> str:
 
 
 def layout(lines: list[list[str]]) -> str:
-    """Aligned source: a name to the left, numbers to the right."""
+    """A Markdown table with aligned source: the first column to the left, numbers to the right."""
     lines = [[cell.replace("|", "\\|") for cell in line] for line in lines]
     widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
 
@@ -142,7 +142,7 @@ def layout(lines: list[list[str]]) -> str:
 
 
 def insert_table(path: str | os.PathLike[str], name: str, table: str) -> bool:
-    """Put a table between its markers in a Markdown file; tells whether the file changed."""
+    """Put a table between its markers in a Markdown file; returns whether the file changed."""
     file = Path(path)
     opening, closing = f"<!-- nbf:table {name} -->", "<!-- /nbf:table -->"
     try:

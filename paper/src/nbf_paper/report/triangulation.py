@@ -1,4 +1,4 @@
-"""What the records of Triangulation are made into: the paper's table with both references, and three figures."""
+"""The page of Triangulation: the paper's table with both references, and three figures."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ def table(records: list[Record]) -> str:
 
 
 def drawn(record: Record) -> bool:
-    """Whether the figure by step has room for a record: the paper's filters and the honest baseline."""
+    """Whether the figure by step shows a record."""
     rows = {("pf", 32), ("pf", 256), ("pf", 1024), ("pf-kde", 32), ("pf-kde", 256), ("ekf", 0), ("approx", 0)}
     wanted = (record.filter, record.particles) in rows | {("nbf", 16), ("nbf", 32)}
     return wanted and record.arm in ("", "faithful") and record.metric == "js"
 
 
 def distance_figure(records: list[Record]) -> Figure:
-    """How far from the origin the agent stops, with each filter."""
+    """The distance from the origin at which the agent stops, with each filter."""
     found = [entry for entry in summary(records) if entry.metric == "distance" and entry.step == ALL]
     found.sort(key=lambda entry: row_order(entry.row), reverse=True)
     figure = Figure(figsize=(5.6, 0.6 + 0.26 * len(found)), layout="constrained")

@@ -1,4 +1,4 @@
-"""What the records of wall-clock time are made into: the paper's two tables, in milliseconds, beside the paper's."""
+"""The page of wall-clock time: the paper's two tables in milliseconds, ours beside the paper's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAPER_GRADIENT = (2.3056, 2.9947, 2.6437, 5.1424)
 """Milliseconds of one gradient step of the recurrent model (its table "gradient-updates")."""
 TUNED, GRADIENT, REFERENCE = ("fine-tuned", "m=1", 0), ("recurrent", "gradient", 0), ("pf", "", 32)
 OURS = (("nbf", "wide", 32), ("nbf", "default", 32))
-"""The paper's update with the model of the default filter, and that filter."""
+"""The paper's update with the default filter's model, and the default filter."""
 CAPTIONS = {
     "wall-clock": "Milliseconds of one update step, mean ± standard deviation of measurements without outliers.",
     "wall-clock-ratios": "The same as multiples of the particle filter with 32 particles: here, and in brackets in the "
@@ -70,12 +70,12 @@ def _time(found: Found, row: Row, grid: str, metric: str) -> str:
 
 
 def _times_reference(found: Found, row: Row, grid: str, metric: str) -> float | None:
-    """How many updates of PF (32) something takes."""
+    """A time as a multiple of an update of PF (32)."""
     return _over(found, row, REFERENCE, grid, metric)
 
 
 def _over(found: Found, row: Row, other: Row, grid: str, metric: str = "us_per_update") -> float | None:
-    """How many updates of another filter something takes."""
+    """A time as a multiple of an update of another filter."""
     mean, reference = found.get((row, grid, metric)), found.get((other, grid, "us_per_update"))
     return None if mean is None or reference is None else mean.value / reference.value
 
