@@ -36,13 +36,13 @@ class Train(Command):
     """Folder that keeps the trainings; a model goes to RUNS/gridworld/CONFIG/ARM-SEED."""
 
     def answer(self) -> dict[str, Any]:
-        from nbf_paper.experiments.choices import Amount
+        from nbf.prng import seed
+        from nbf_paper.experiments.choices.experiment import at_least
         from nbf_paper.experiments.gridworld import GridworldEvaluation, trained_jobs
         from nbf_paper.experiments.model_files import described
 
-        asked = Amount(seeds=(self.seed,), steps=self.steps)
-        seeds, steps = asked.checked_seeds(), asked.checked_steps()
-        (job,) = trained_jobs([self.config], [self.arm], seeds, steps, GridworldEvaluation())
+        steps = None if self.steps is None else at_least(1, steps=self.steps)
+        (job,) = trained_jobs([self.config], [self.arm], [seed(self.seed)], steps, GridworldEvaluation())
         job.check(self.runs)
         check_writable(self.runs)
         path = job.training_run(self.runs).train()

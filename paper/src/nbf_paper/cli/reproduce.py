@@ -117,11 +117,15 @@ class Reproduce(Command):
 
     def _jobs(self, part: choices.Part) -> list[Job]:
         """The jobs of a part, as many and as large as the options say."""
+        from nbf.prng import seed
+
         count = part.seeds if self.seeds is None else at_least(1, seeds=self.seeds)
         usual = part.experiment.quick if self.quick else choices.Amount(steps=part.steps)
         steps = usual.steps if self.steps is None else self.steps
         episodes = usual.episodes if self.episodes is None else self.episodes
         seeds = range(self.first_seed, self.first_seed + count)
+        for number in seeds:
+            seed(number)
         return list(part.experiment.jobs(choices.Amount(seeds, steps, episodes, usual.few)))
 
     def _run(self, job: Job, folder: Path) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class Beyond(Experiment):
         return [
             BeyondJob(name, seed, amount.episodes_or(usual.get(name, 200)), steps, baselines)
             for name in self.config or CONFIGS
-            for seed in amount.checked_seeds()
+            for seed in amount.seeds
             for baselines in (False, True)
         ]
 

@@ -22,7 +22,7 @@ class Classical(Experiment):
         from nbf_paper.experiments.classical import ClassicalEvaluation, ClassicalJob
 
         evaluation = ClassicalEvaluation(episodes=amount.episodes_or(500))
-        return [ClassicalJob(seed, evaluation=evaluation) for seed in amount.checked_seeds()]
+        return [ClassicalJob(seed, evaluation=evaluation) for seed in amount.seeds]
 
     @staticmethod
     def page(folder: Path) -> Page:

@@ -32,11 +32,7 @@ class Convergence(Experiment):
 
         evaluation = ConvergenceEvaluation(particles=self.particles) if self.particles else ConvergenceEvaluation()
         evaluation = replace(evaluation, episodes=amount.episodes_or(evaluation.episodes))
-        return [
-            ConvergenceJob(arm, seed, evaluation=evaluation)
-            for arm in self.arm or ARMS
-            for seed in amount.checked_seeds()
-        ]
+        return [ConvergenceJob(arm, seed, evaluation=evaluation) for arm in self.arm or ARMS for seed in amount.seeds]
 
     @staticmethod
     def page(folder: Path) -> Page:

@@ -32,7 +32,7 @@ class Donuts(Experiment):
         return [
             DonutsJob(decoder, seed, steps=steps, evaluation=evaluation)
             for decoder in self.decoder or DECODERS
-            for seed in amount.checked_seeds()
+            for seed in amount.seeds
         ]
 
     @staticmethod

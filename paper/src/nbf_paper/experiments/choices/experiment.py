@@ -28,12 +28,6 @@ class Amount:
     few: bool = False
     """Score only a few of the filters: each takes seconds to compile."""
 
-    def checked_seeds(self) -> list[int]:
-        """The seeds; raises for a number that is none."""
-        from nbf.prng import seed
-
-        return [seed(number) for number in self.seeds]
-
     def checked_steps(self) -> int | None:
         """The gradient steps that are asked for; raises if there are none."""
         return None if self.steps is None else at_least(1, steps=self.steps)

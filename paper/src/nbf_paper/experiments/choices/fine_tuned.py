@@ -24,7 +24,7 @@ class FineTuned(Experiment):
 
         steps = amount.checked_steps() or arm_of(CONFIG, "recurrent")[1].steps
         evaluation = FineTunedEvaluation(episodes=amount.episodes_or(50))
-        return [FineTunedJob(seed, steps, evaluation) for seed in amount.checked_seeds()]
+        return [FineTunedJob(seed, steps, evaluation) for seed in amount.seeds]
 
     @staticmethod
     def page(folder: Path) -> Page:

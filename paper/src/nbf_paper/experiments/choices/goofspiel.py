@@ -53,7 +53,7 @@ class Goofspiel(Experiment):
             )
             for cards in self.cards or CARDS
             for arm in self.arm
-            for seed in amount.checked_seeds()
+            for seed in amount.seeds
         ]
 
     @staticmethod

@@ -35,7 +35,7 @@ class Gridworld(Experiment):
         from nbf_paper.experiments.gridworld import GridworldEvaluation, parse_configs, trained_jobs
         from nbf_paper.experiments.untrained import KERNEL, GridworldKernelJob
 
-        seeds, configs = amount.checked_seeds(), self.config or GRIDWORLD_NAMES
+        seeds, configs = amount.seeds, self.config or GRIDWORLD_NAMES
         evaluation = GridworldEvaluation(episodes=amount.episodes_or(500))
         if amount.few:
             evaluation = replace(evaluation, particle_filters=(32, 512), neural_filters=(32,))

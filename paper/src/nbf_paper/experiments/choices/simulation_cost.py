@@ -27,7 +27,7 @@ class SimulationCost(Experiment):
         from nbf_paper.experiments.simulation_cost import SLOW, SimulationCostJob
 
         updates, slow = amount.episodes_or(500, 1), (100, 1000) if amount.few else SLOW
-        return [SimulationCostJob(name, seed, updates, slow) for name in self.config for seed in amount.checked_seeds()]
+        return [SimulationCostJob(name, seed, updates, slow) for name in self.config for seed in amount.seeds]
 
     @staticmethod
     def page(folder: Path) -> Page:

@@ -43,7 +43,7 @@ class Triangulation(Experiment):
             if arm in (KERNEL, CLASSICAL)
             else TriangulationJob(arm, seed, training=training, evaluation=evaluation, pool_episodes=pool)
             for arm in self.arm
-            for seed in amount.checked_seeds()
+            for seed in amount.seeds
         ]
 
     @staticmethod

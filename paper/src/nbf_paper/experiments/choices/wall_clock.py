@@ -32,7 +32,7 @@ class WallClock(Experiment):
 
         measurements = amount.episodes_or(MEASUREMENTS)
         configs = [GridworldConfig.parse(name) for name in self.config or WALL_CLOCK_GRIDS]
-        return [WallClockJob(config, seed, measurements) for config in configs for seed in amount.checked_seeds()]
+        return [WallClockJob(config, seed, measurements) for config in configs for seed in amount.seeds]
 
     @staticmethod
     def page(folder: Path) -> Page:
