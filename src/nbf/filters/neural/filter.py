@@ -146,10 +146,10 @@ class NeuralBayesianFilter(Filter):
             return made, predicted + weigh(observation, proposed.parents, proposed.children)
 
         made, log_weights, attempts = until_some_weight(key, self.max_attempts, propose)
-        particles, predicted, *shares = made
+        particles, predicted, mass, share = made
         weights, info = weighed(predicted, log_weights, attempts, missing=observation is None)
         embedding = self.model.embed(padded(particles, weights), weights, environment.space)
-        after = NeuralState(embedding, ParticleBelief(particles, weights), *shares, environment.space.context)
+        after = NeuralState(embedding, ParticleBelief(particles, weights), mass, share, environment.space.context)
         if diverged(particles) is None:
             return after, info
         # If simulator or model left nothing that is finite, the belief stays as it was.
