@@ -88,9 +88,9 @@ if TYPE_CHECKING:
     from nbf.filters.run import run as run
     from nbf.filters.surprise import Surprise as Surprise
     from nbf.filters.surprise import SurpriseState as SurpriseState
-    from nbf.fitting import FittedModel as FittedModel
-    from nbf.fitting import fit as fit
-    from nbf.fitting import train as train
+    from nbf.fitting.fit import fit as fit
+    from nbf.fitting.fit import train as train
+    from nbf.fitting.fitted import FittedModel as FittedModel
     from nbf.models.attention import AttentionConfig as AttentionConfig
     from nbf.models.autoregressive import AutoregressiveConfig as AutoregressiveConfig
     from nbf.models.belief_model import BeliefEmbeddingModel as BeliefEmbeddingModel

@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from extras import without
 
 from nbf.errors import missing_extra
 
 MODEL = Path(__file__).parents[2] / "src" / "nbf" / "files" / "8-2D-random.safetensors"
-HIDDEN = """
-import sys
-from importlib.abc import MetaPathFinder
-
-class Hidden(MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {packages!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-
-sys.meta_path.insert(0, Hidden())
-"""
 RUN = "from nbf.cli import main; sys.exit(main(sys.argv[1:]))"
-
-
-def without(packages: str, code: str, *argv: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run code in a process in which some packages cannot be imported."""
-    program = HIDDEN.format(packages=packages.split()) + code
-    return subprocess.run([sys.executable, "-c", program, *argv], capture_output=True, text=True, cwd=folder)
 
 
 @pytest.mark.parametrize("packages", ["tyro", "rich", "tyro rich optax matplotlib PIL"])
@@ -59,7 +41,6 @@ def test_demo_and_info_need_no_optimizer():
     [
         ("matplotlib", "import nbf.plot", "plot"),
         ("matplotlib", "import nbf; nbf.plot", "plot"),
-        ("optax", "import nbf; nbf.fit", "train"),
     ],
 )
 def test_the_library_names_the_extra(package: str, code: str, extra: str):
