@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from nbf_paper.experiments import donuts, goofspiel, triangulation
 from nbf_paper.experiments.choices import EXPERIMENTS
+from nbf_paper.experiments.goofspiel_evaluation import GoofspielEvaluation
 from nbf_paper.experiments.selfplay import SelfPlayConfig
 from nbf_paper.experiments.walks import WalkConfig
 from nbf_paper.records import read_records
@@ -37,7 +38,7 @@ def triangulation_job(arm: str) -> triangulation.TriangulationJob:
 
 
 def goofspiel_job(arm: str) -> goofspiel.GoofspielJob:
-    scored = goofspiel.GoofspielEvaluation(
+    scored = GoofspielEvaluation(
         episodes=4, particle_filters=(16,), neural_filters=(8,), approx_samples=8, importance_samples=4
     )
     policies = SelfPlayConfig(cards=3, runs=2, checkpoints=2, timesteps=64, epochs=1, width=8, depth=1)

@@ -60,6 +60,7 @@ def value(records, metric, particles=0):
 @pytest.mark.parametrize("metric", ["slope", "slope_tv"])
 def test_the_perfect_model_has_the_rate_of_the_corollary(metric):
     found = value(records("tabular"), metric)
+    assert found.se is not None
     assert 0.0 < found.se < 0.05  # narrow enough to tell -1/2 from -1/4 and from -3/4
     assert abs(found.value + 0.5) < FAR * found.se
     low, high = (value(records("tabular"), f"{metric}_{end}").value for end in ("low", "high"))
@@ -69,6 +70,7 @@ def test_the_perfect_model_has_the_rate_of_the_corollary(metric):
 @pytest.mark.slow
 def test_an_error_that_does_not_fall_has_no_such_rate():
     found = value(records("few"), "slope")
+    assert found.se is not None
     assert found.value + 0.5 > FAR * found.se
     assert abs(found.value) < FAR * found.se
 

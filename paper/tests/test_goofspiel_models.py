@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import equinox as eqx
@@ -28,6 +29,7 @@ from nbf.sources.prefixes import PrefixPosteriors
 from nbf.spaces import Lattice, Tokens
 from nbf_paper.experiments import goofspiel, goofspiel_games
 from nbf_paper.experiments.choices import Amount, Goofspiel
+from nbf_paper.experiments.goofspiel_evaluation import GoofspielEvaluation
 from nbf_paper.experiments.policy_pool import pool_path
 from nbf_paper.experiments.selfplay import SelfPlayConfig
 
@@ -264,15 +266,16 @@ def test_many_exact_samples_come_near(key):
 
 
 def test_the_defaults_are_the_papers_four_games():
-    jobs = Goofspiel().jobs(Amount([0, 1]))
+    jobs = [job for job in Goofspiel().jobs(Amount([0, 1])) if isinstance(job, goofspiel.GoofspielJob)]
     assert [(job.name, job.seed) for job in jobs] == [(f"k={k}", seed) for k in (4, 5, 6, 7) for seed in (0, 1)]
     assert len({job.key for job in jobs}) == 8
-    assert {job.evaluation for job in jobs} == {goofspiel.GoofspielEvaluation()}
+    assert {job.evaluation for job in jobs} == {GoofspielEvaluation()}
     assert {job.policies.checkpoints * job.policies.runs for job in jobs} == {512}
 
 
 def test_a_short_training_has_fewer_policies_in_a_file_of_its_own():
     (job,) = Goofspiel(cards=(4,)).jobs(Amount([0], steps=1000))
+    assert isinstance(job, goofspiel.GoofspielJob)
     assert job.policies == SelfPlayConfig(cards=4, checkpoints=5)
     assert pool_path(Path("runs"), job.policies) == Path("runs/goofspiel/pool-4-4x5.safetensors")
     assert pool_path(Path("runs"), SelfPlayConfig(cards=4)) == Path("runs/goofspiel/pool-4.safetensors")
@@ -281,6 +284,6 @@ def test_a_short_training_has_fewer_policies_in_a_file_of_its_own():
 def test_an_evaluation_of_nothing_is_refused():
     for name, value in (("episodes", 1), ("exact_samples", 0), ("importance_samples", 0)):
         with pytest.raises(InputError, match=f"{name} must be at least"):
-            goofspiel.GoofspielEvaluation(**{name: value})
+            replace(GoofspielEvaluation(), **{name: value})
     with pytest.raises(InputError, match="policies are for 5 cards"):
         goofspiel.GoofspielJob(4, selfplay=SelfPlayConfig(cards=5))

@@ -309,6 +309,7 @@ def test_summary_over_seeds_and_over_episodes() -> None:
     by_filter = {entry.filter: entry for entry in summary(records)}
     nbf, pf = by_filter["nbf"], by_filter["pf"]
     np.testing.assert_allclose(nbf.value, np.mean(values), **EXACT)
+    assert nbf.se is not None
     np.testing.assert_allclose(nbf.se, np.std(values, ddof=1) / np.sqrt(3), **EXACT)
     assert (nbf.seeds, nbf.episodes) == (3, 500)
     assert (pf.value, pf.se, pf.seeds, pf.episodes) == (0.3, 0.02, 1, 200)

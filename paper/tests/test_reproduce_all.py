@@ -32,8 +32,14 @@ class Recording(Job):
     amount: choices.Amount
     before: ClassVar[dict[str, Callable[[], None]]] = {}
     ran: ClassVar[list[str]] = []
-    evaluated = 1
-    settings: ClassVar[dict[str, Any]] = {}
+
+    @property
+    def evaluated(self) -> int:
+        return 1
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {}
 
     @property
     def title(self) -> str:

@@ -94,7 +94,7 @@ def test_it_learns_to_beat_a_random_player(tmp_path):
 def test_a_pool_is_every_checkpoint_and_the_same_when_it_was_stopped(pool, tmp_path, monkeypatch):
     assert pool.size == 6
     np.testing.assert_array_equal(pool.run_of(), [0, 0, 0, 1, 1, 1])
-    path, advance, calls = tmp_path / "pool.safetensors", policy_pool.advance, []
+    path, advance, calls = tmp_path / "pool.safetensors", selfplay.advance, []
 
     def interrupted(*arguments):
         calls.append(arguments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +21,7 @@ from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.models.tabular import TabularModel
 from nbf.spaces import Lattice
-from nbf_paper.experiments import simulation_cost, slow_simulator
+from nbf_paper.experiments import beyond, simulation_cost, slow_simulator
 from nbf_paper.experiments.rows import FilterRow
 from nbf_paper.experiments.simulation_cost import (
     SimulationCostJob,
@@ -29,7 +30,7 @@ from nbf_paper.experiments.simulation_cost import (
     recorded_filters,
 )
 from nbf_paper.experiments.slow_simulator import busy, slow
-from nbf_paper.experiments.timed_domains import Domain, timed_domain
+from nbf_paper.experiments.timed_domains import Domain, Step, timed_domain
 from nbf_paper.names import TIMED_CONFIGS
 from nbf_paper.records import ALL, Record, Run, add, read_records
 from nbf_paper.report import simulation_cost as report
@@ -49,7 +50,7 @@ def neural(n):
     return NeuralBayesianFilter(TabularModel(Lattice((3, 3))), n)
 
 
-def steps(key):
+def steps(key) -> list[Step]:
     environment, policy = small_grid()
     _, observations = rollout(key, environment, policy, 2)
     return [(np.asarray(symbol), environment, policy) for symbol in observations]
@@ -60,9 +61,12 @@ def filter_rows(arm, model):
     return rows + ([FilterRow(ParticleFilter(4), "pf", "", 4, 4)] if arm == "faithful" else [])
 
 
-SMALL = Domain(
-    "gridworld", "8-3D-random", "gridworld --config 8-3D-random", lambda arm, runs: (None, False), filter_rows, steps
-)
+def untrained(arm, runs) -> Any:
+    """No model: the filters bring their own."""
+    return None, False
+
+
+SMALL = Domain("gridworld", "8-3D-random", "gridworld --config 8-3D-random", untrained, filter_rows, steps)
 
 
 def js(filter, arm, n, value, calls=None):
@@ -89,7 +93,7 @@ def test_every_particle_of_an_update_is_one_call(filter, calls):
 def test_a_branch_of_the_successors_is_a_call(calls):
     """4 branches of each of 9 states."""
     environment, policy = small_grid()
-    listed = slow(environment, 7.0)
+    listed: Any = slow(environment, 7.0)
     ends, log_probs = jax.jit(jax.vmap(listed.successors, (0, None)))(listed.states(), policy)
     jax.block_until_ready(ends)
     assert calls == [7.0] * (9 * 4)
@@ -136,9 +140,9 @@ def test_filters_take_turns_and_compilation_does_not_count():
 def recordings(tmp_path, monkeypatch):
     """A folder with divergences of a small domain, under the name of a real one."""
     monkeypatch.setattr(simulation_cost, "timed_domain", lambda config: SMALL)
-    monkeypatch.setattr(simulation_cost.beyond, "filter_rows", lambda config, model: filter_rows("default", model))
+    monkeypatch.setattr(beyond, "filter_rows", lambda config, model: filter_rows("default", model))
     chosen = FilterRow(BranchingFilter(4), "branching", "branches chosen", 4, 4)
-    monkeypatch.setattr(simulation_cost.beyond, "baseline_rows", lambda config: [chosen])
+    monkeypatch.setattr(beyond, "baseline_rows", lambda config: [chosen])
     found = [js("nbf", "faithful", 4, 0.1), js("pf", "", 4, 0.2)]
     add(tmp_path / "gridworld", found, Run("a", 0, "a test", 0.0, {}))
     return tmp_path

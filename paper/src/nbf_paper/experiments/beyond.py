@@ -32,6 +32,7 @@ from nbf.filters.neural import (
     NoCorrection,
 )
 from nbf.filters.particle import ParticleFilter
+from nbf.filters.point_mass import PointMassFilter
 from nbf.filters.prefixes import PrefixFilter
 from nbf_paper.config import GridworldConfig, TriangulationConfig
 from nbf_paper.experiments import goofspiel, goofspiel_games, gridworld, triangulation
@@ -116,7 +117,7 @@ def _particle_filters(domain: str, sizes: Sequence[int]) -> list[FilterRow]:
 def _truth(domain: str) -> dict[str, Any]:
     if domain == "goofspiel":
         return {"truth": PrefixFilter()}
-    return {"truth": triangulation.PointMassFilter(200)} if domain == "triangulation" else {}
+    return {"truth": PointMassFilter(200)} if domain == "triangulation" else {}
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from nbf.environments.rollout import at_step, rollout
 from nbf.files.checkpoint import load_model
 from nbf.models.belief_model import MODELS
 from nbf_paper.config import GoofspielConfig, GridworldConfig, TriangulationConfig
-from nbf_paper.experiments import goofspiel, gridworld, triangulation, untrained
+from nbf_paper.experiments import goofspiel, goofspiel_evaluation, gridworld, triangulation, untrained
 from nbf_paper.experiments.rows import FilterRow
 from nbf_paper.names import TRIANGULATION
 
@@ -103,7 +103,7 @@ def _goofspiel(cards: int) -> Domain:
         return _model(job.model, job.training_run(runs).path)
 
     def filter_rows(arm: str, model: BeliefModel) -> list[FilterRow]:
-        return goofspiel.filter_rows(arm, model, cards, goofspiel.GoofspielEvaluation())
+        return goofspiel_evaluation.filter_rows(arm, model, cards, goofspiel_evaluation.GoofspielEvaluation())
 
     def steps(key: Key[Array, ""]) -> list[Step]:
         """A game between two untrained policies."""

@@ -73,7 +73,7 @@ ARMS = {
 """`faithful` is the paper's model; the others are trained on point-mass posteriors."""
 TRAINING = FitConfig(steps=30_000, batch=32, samples=64, optimizer="adam", learning_rate=1e-3)
 """The paper's table; it does not tell how many samples of a belief a step takes."""
-SPREAD = 0.5
+WALL_BAND = 0.5
 """In training, the atoms on the walls are spread over a band of this width beyond them."""
 POOL_EPISODES = 4096
 """A model is trained on all beliefs of so many episodes."""
@@ -285,7 +285,7 @@ class TriangulationJob(Job):
 
     def source(self) -> BeliefPool:
         """The beliefs to train on."""
-        beliefs = FilterPosteriors(ARMS[self.arm].teacher, self.config.family(), self.config.horizon, SPREAD)
+        beliefs = FilterPosteriors(ARMS[self.arm].teacher, self.config.family(), self.config.horizon, WALL_BAND)
         with Progress(f"{self.title}: beliefs", self.pool_episodes, 0, unit="episode") as bar:
             key = prng.stream(self.seed, "triangulation", self.arm, "pool")
             return beliefs.pool(key, episodes=self.pool_episodes, samples=POOL_SAMPLES, advance=bar.advance)
@@ -295,7 +295,7 @@ class TriangulationJob(Job):
         return {
             "environment": self.config.settings, "arm": self.arm, "seed": self.seed,
             "model": model_settings(self.model),
-            "teacher": ARMS[self.arm].teacher_name, "spread": SPREAD, "pool": [self.pool_episodes, POOL_SAMPLES],
+            "teacher": ARMS[self.arm].teacher_name, "spread": WALL_BAND, "pool": [self.pool_episodes, POOL_SAMPLES],
             "training": training_settings(self.training), "evaluation": self.evaluation.settings,
         }  # fmt: skip
 

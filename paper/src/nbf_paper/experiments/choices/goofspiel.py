@@ -29,7 +29,8 @@ class Goofspiel(Experiment):
     same, told the public history), recurrent (the paper's baseline)."""
 
     def jobs(self, amount: Amount) -> Sequence[Job]:
-        from nbf_paper.experiments.goofspiel import POOL_GAMES, GoofspielEvaluation, GoofspielJob, training_of
+        from nbf_paper.experiments.goofspiel import POOL_GAMES, GoofspielJob, training_of
+        from nbf_paper.experiments.goofspiel_evaluation import GoofspielEvaluation
         from nbf_paper.experiments.selfplay import SelfPlayConfig
 
         evaluation, checkpoints, games = GoofspielEvaluation(), SelfPlayConfig().checkpoints, POOL_GAMES
