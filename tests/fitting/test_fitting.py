@@ -21,7 +21,8 @@ from worlds import posterior, three_rooms
 
 import nbf
 from nbf import prng
-from nbf.contracts import Family, StateSpace
+from nbf.capabilities import Scheduled
+from nbf.contracts import StateSpace
 from nbf.errors import InputError
 from nbf.evaluation.calibration import Calibration, calibrate
 from nbf.files.checkpoint import read_file
@@ -109,7 +110,7 @@ class Walk(nbf.Environment):
 DRIFT, PARTICLES = 0.3, 32
 
 
-class Drifts(Family):
+class Drifts(Scheduled):
     """Within walls, with a drift that changes from step to step."""
 
     def sample(self, key):
@@ -235,7 +236,7 @@ def test_elsewhere_they_are_a_particle_filters_and_its_quality_is_told():
 STAYING = (0.2, 0.7)
 
 
-class Rooms(Family):
+class Rooms(Scheduled):
     """Three rooms under a policy that changes from step to step."""
 
     def sample(self, key):
