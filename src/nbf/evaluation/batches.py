@@ -68,8 +68,8 @@ def update_microseconds(step: Callable[..., tuple[Any, Any]], state: Any, inputs
         Microseconds per step.
     """
     times = []
-    for key, *told in inputs:
+    for key, *arguments in inputs:
         begin = time.perf_counter()
-        state, _ = jax.block_until_ready(step(key, state, *told))
+        state, _ = jax.block_until_ready(step(key, state, *arguments))
         times.append(time.perf_counter() - begin)
     return 1e6 * float(np.median(times[1:]))

@@ -101,10 +101,10 @@ class RecurrentEncoder(Reader):
     def read(self, memory: Memory, observation: Observation, space: StateSpace) -> Memory:
         if observation is None:
             return memory
-        told, after = self._inputs(observation, space), []
+        layer_inputs, after = self._inputs(observation, space), []
         for layer, before in zip(self.layers, memory, strict=True):
-            after.append(layer.step(before, layer.project(told)))
-            told = after[-1][0]
+            after.append(layer.step(before, layer.project(layer_inputs)))
+            layer_inputs = after[-1][0]
         return jnp.stack(after)
 
     def embedding(self, memory: Memory) -> Embedding:
@@ -149,7 +149,10 @@ class RecurrentEncoder(Reader):
 
 
 def _outputs(
-    layer: LSTM, told: Float[Array, "steps in"], start: Float[Array, "2 width"], seen: Bool[Array, " steps"] | None
+    layer: LSTM,
+    layer_inputs: Float[Array, "steps in"],
+    start: Float[Array, "2 width"],
+    seen: Bool[Array, " steps"] | None,
 ) -> Float[Array, "steps width"]:
     """The hidden state h after each step."""
 
@@ -161,7 +164,7 @@ def _outputs(
         after = after if was_seen is None else jnp.where(was_seen, after, memory)
         return after, after[0]
 
-    return jax.lax.scan(step, start, (layer.project(told), seen))[1]
+    return jax.lax.scan(step, start, (layer.project(layer_inputs), seen))[1]
 
 
 @dataclass(frozen=True)
