@@ -16,7 +16,7 @@ from nbf.environments.gridworld import GoalPolicy, Gridworld
 from nbf.filters.approximate import ApproxBeliefs
 from nbf.filters.branching import BranchingFilter
 from nbf.filters.exact import ExactFilter
-from nbf.filters.neural.filter import NeuralBayesianFilter
+from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.models.attention import AttentionConfig
 from nbf.models.autoregressive import AutoregressiveConfig

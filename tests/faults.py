@@ -124,6 +124,7 @@ def check_million(name, key):
     update = jax.jit(lambda *inputs: filter.update(*inputs))
     compiled = update.lower(key, start, jnp.asarray(1), grid, policy).compile()
     taken = compiled.memory_analysis()
+    assert taken is not None
     each = (taken.temp_size_in_bytes + taken.output_size_in_bytes) / MILLION
     print(f"{name}: {each:.0f} bytes for each of a million particles")
     assert each < BYTES_EACH

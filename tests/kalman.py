@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy import stats
 from tolerances import SEED
@@ -9,7 +11,7 @@ from tolerances import SEED
 STATES, READINGS = 2, 1
 
 
-def random_system(number: int) -> dict[str, np.ndarray]:
+def random_system(number: int) -> dict[str, Any]:
     """A random stable system: the spectral radius of A is 0.9."""
     rng = np.random.default_rng([SEED, number])
     matrix = rng.normal(size=(STATES, STATES))

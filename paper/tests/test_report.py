@@ -153,7 +153,7 @@ def test_lines_are_the_records_means_and_bands_their_errors() -> None:
         error = np.std([0, 0.01], ddof=1) / np.sqrt(2)
         np.testing.assert_array_equal(line.get_xdata(), steps)
         np.testing.assert_allclose(np.asarray(line.get_ydata(), float), mean, **EXACT)
-        corners = band.get_paths()[0].vertices[:, 1]
+        corners = np.asarray(band.get_paths()[0].vertices)[:, 1]
         np.testing.assert_allclose([corners.min(), corners.max()], [mean[0] - error, mean[-1] + error], **EXACT)
 
 

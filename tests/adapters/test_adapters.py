@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -52,11 +53,11 @@ class Walk:
         state = Place(jax.random.uniform(key, minval=-1.0, maxval=1.0), 0)
         return self.get_obs(state), state
 
-    def step_env(self, key, state, action, params):
+    def step_env(self, key, state, action, params) -> tuple[Any, ...]:
         state = Place(state.position + params["stride"] * (2 * action - 1), state.time + 1)
         return self.get_obs(state), state, 0.0, self.is_terminal(state, params), {}
 
-    def step(self, key, state, action, params):
+    def step(self, key, state, action, params) -> tuple[Any, ...]:
         observation, after, reward, done, info = self.step_env(key, state, action, params)
         restarted = self.reset(key, params)[1]
         after = jax.tree.map(lambda new, old: jnp.where(done, new, old), restarted, after)
@@ -141,7 +142,7 @@ def test_gymnax_policies_are_actions_probabilities_or_functions(key):
     environment, n = PARTS(Walk()), 4000
     move = jax.jit(jax.vmap(environment.transition, (0, None, None)))
     keys, start = jax.random.split(key, n), jnp.zeros(1)
-    chance = np.float32([0.3, 0.7])
+    chance = np.asarray([0.3, 0.7], np.float32)
     drawn = np.asarray(move(keys, start, chance))[:, 0]
     assert set(np.abs(drawn)) == {STRIDE}
     np.testing.assert_allclose(np.mean(drawn > 0), 0.7, rtol=0, atol=monte_carlo(np.sqrt(0.21), n))
@@ -219,7 +220,8 @@ def test_gymnax_pendulum_is_filtered_as_by_hand(key):
             jax.scipy.stats.norm.logpdf(observation, sees(next_state), NOISE)
         ),
     )
-    torque, observations = np.float32([0.5]), np.random.default_rng(SEED).normal(size=(5, 2)).astype(np.float32)
+    torque = np.asarray([0.5], np.float32)
+    observations = np.random.default_rng(SEED).normal(size=(5, 2)).astype(np.float32)
     found = weighed(BY_HAND, key, environment, observations, torque)
     starts = [env.reset(each, params)[1] for each in jax.random.split(key, PARTICLES)]
     angle = np.array([start.theta for start in starts], np.float64)

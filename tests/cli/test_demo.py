@@ -11,6 +11,7 @@ from tolerances import FLOAT, SEED
 
 from nbf.cli import demonstration as demo
 from nbf.cli.demonstration import DemoConfig, DemoResult, demonstrate, example_episode, furthest
+from nbf.cli.tracking import Tracks
 from nbf.errors import InputError
 from nbf.plot.episode import Episode
 from nbf.plot.terminal import AGENT, GOAL, WALL, WALL_STRIPE, Meter, frame, heat_map, layout, play
@@ -20,13 +21,13 @@ CONFIG = DemoConfig(seed=SEED, steps=4, particles=(4,), episodes=3)
 
 
 @pytest.fixture(scope="module")
-def tracks() -> list[demo.Tracks]:
+def tracks() -> list[Tracks]:
     """What the filters of the demo carried: compiled once, for the demo and for the documentation."""
     return []
 
 
 @pytest.fixture(scope="module")
-def found(tracks: list[demo.Tracks]) -> DemoResult:
+def found(tracks: list[Tracks]) -> DemoResult:
     tracked = demo.track_episodes
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo, "PARTICLE_FILTERS", (8,))
@@ -92,7 +93,7 @@ def test_the_table_has_a_row_for_every_filter_with_its_cost(found: DemoResult):
 
 
 def test_the_documentation_shows_the_episode_of_the_demo(
-    found: DemoResult, tracks: list[demo.Tracks], monkeypatch: pytest.MonkeyPatch
+    found: DemoResult, tracks: list[Tracks], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(demo, "PARTICLE_FILTERS", (8,))
     monkeypatch.setattr(demo, "track_episodes", lambda *arguments: tracks[0])
@@ -177,18 +178,20 @@ def test_the_live_view_fits_the_terminal(size: tuple[int, int], expected: tuple[
 
 
 def test_the_live_view_tells_the_step_and_a_wrong_observation():
-    console = Console(file=io.StringIO(), width=80, height=24, color_system="truecolor", force_terminal=True)
+    screen = io.StringIO()
+    console = Console(file=screen, width=80, height=24, color_system="truecolor", force_terminal=True)
     assert play(small_episode(), console, seconds=0.0)
-    text = console.file.getvalue()
+    text = screen.getvalue()
     assert all(
         part in text for part in ("the agent may be anywhere", "step  2 of 2", "(wrong)", "JS 0.693", "NBF (16)")
     )
 
 
 def test_a_terminal_without_colour_is_left_alone():
-    console = Console(file=io.StringIO(), width=80, height=24, color_system=None)
+    screen = io.StringIO()
+    console = Console(file=screen, width=80, height=24, color_system=None)
     assert not play(small_episode(), console, seconds=0.0)
-    assert console.file.getvalue() == ""
+    assert screen.getvalue() == ""
 
 
 def test_away_from_a_terminal_progress_is_one_line_for_each_part(capsys: pytest.CaptureFixture[str]):

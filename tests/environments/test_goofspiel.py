@@ -314,5 +314,7 @@ def test_bad_input_is_refused(key):
 
 
 def test_the_states_of_a_game_are_the_orders_of_its_cards():
-    states = goofspiel(SMALL, jnp.ones(4, bool), jnp.int32(0), *(jnp.zeros(3, int),) * 3).states()
+    game = goofspiel(SMALL, jnp.ones(4, bool), jnp.int32(0), *(jnp.zeros(3, int),) * 3)
+    assert isinstance(game, Goofspiel)
+    states = game.states()
     assert len(states) == sum(math.perm(4, length) for length in range(1, 5))

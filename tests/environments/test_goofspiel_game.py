@@ -15,7 +15,7 @@ from card_games import SMALL, network_pool, replayed, tracked
 from tolerances import FLOAT
 
 from nbf.adapters.openspiel import information_state_posterior, uniform
-from nbf.environments.goofspiel import goofspiel
+from nbf.environments.goofspiel import Goofspiel, goofspiel
 from nbf.environments.goofspiel_game import DRAW, LOSS, NONE, OVER, WIN, GameState, GoofspielGame, UniformPolicy
 from nbf.filters.prefixes import PrefixFilter
 
@@ -159,10 +159,11 @@ def test_a_posterior_of_the_standard_game_is_openspiels():
     rounds = [goofspiel(game, jnp.ones(4, bool), jnp.int32(time), *record) for time in range(2)]
     environments = jax.tree.map(lambda *leaves: jnp.stack(leaves)[None], *rounds)
     beliefs, _ = tracked(PrefixFilter(), environments, UniformPolicy(), record[2][None, :2])
+    assert isinstance(rounds[1], Goofspiel)
     states = np.asarray(rounds[1].states())
     for state, chance in zip(states, np.asarray(beliefs)[0, -1], strict=True):
-        two = tuple(state[:2]) if tuple(state[2:]) == (4, 4) else None
-        np.testing.assert_allclose(chance, expected.get(two, 0.0), **FLOAT)
+        listed = expected.get((state[0], state[1]), 0.0) if tuple(state[2:]) == (4, 4) else 0.0
+        np.testing.assert_allclose(chance, listed, **FLOAT)
 
 
 def test_a_game_that_is_over_stays_so(key):

@@ -81,8 +81,10 @@ def test_successors_are_those_of_the_paper(name):
     states = legal_states(environment)
     ends, log_probs = jax.jit(jax.vmap(environment.successors, (0, None)))(states, policy)
     table = np.zeros((environment.space.size,) * 2)
-    rows, columns = (np.ravel_multi_index(tuple(np.moveaxis(np.asarray(x), -1, 0)), environment.space.shape)
-                     for x in (states, ends))  # fmt: skip
+    rows, columns = (
+        np.asarray(np.ravel_multi_index(tuple(np.moveaxis(np.asarray(x), -1, 0)), environment.space.shape))
+        for x in (states, ends)
+    )
     np.add.at(table, (rows[:, None], columns), np.exp(np.asarray(log_probs, np.float64)))
     np.testing.assert_allclose(table, table_by_hand(environment, policy), **FLOAT)
     np.testing.assert_allclose(table[rows].sum(axis=1), np.ones(len(rows)), **FLOAT)
@@ -188,7 +190,8 @@ def test_a_thousand_grids_by_one_vmap(family, key):
     assert states.min() >= 0
     assert states.max() < family.size
     shape = (family.size,) * family.dimension
-    assert np.all(np.take_along_axis(legal, np.ravel_multi_index(tuple(np.moveaxis(states, -1, 0)), shape), axis=1))
+    cells = np.asarray(np.ravel_multi_index(tuple(np.moveaxis(states, -1, 0)), shape))
+    assert np.all(np.take_along_axis(legal, cells, axis=1))
     assert np.abs(np.diff(states, axis=1)).sum(axis=-1).max() == 1
     assert set(np.unique(observations)) == set(range(2 * family.dimension + 1))
     goals = np.ravel_multi_index(tuple(np.asarray(policies.goal).T), shape)

@@ -133,7 +133,7 @@ class Gaussian(nbf.Belief):
         return jax.random.multivariate_normal(key, self.mean, self.covariance, (n,))
 
     def log_prob(self, state):
-        return jax.scipy.stats.multivariate_normal.logpdf(state, self.mean, self.covariance)
+        return jnp.asarray(jax.scipy.stats.multivariate_normal.logpdf(state, self.mean, self.covariance))
 
     def log_probs(self, states):
         return jax.vmap(self.log_prob)(states)
@@ -146,15 +146,17 @@ class Kalman(nbf.Filter):
     """The truth, as a filter. Its state is a mean and a covariance."""
 
     def init(self, key, environment):
+        assert isinstance(environment, nbf.LinearGaussian)
         return environment.start, environment.start_root @ environment.start_root.T
 
     def update(self, key, state, observation, environment, policy):
+        assert isinstance(environment, nbf.LinearGaussian)
         A, C = environment.matrix, environment.sensor  # noqa: N806
         mean = A @ state[0] if policy is None else A @ state[0] + policy
         covariance = A @ state[1] @ A.T + environment.step_root @ environment.step_root.T
         spread = C @ covariance @ C.T + environment.noise_root @ environment.noise_root.T
         gain = jnp.linalg.solve(spread, C @ covariance).T
-        log_evidence = jax.scipy.stats.multivariate_normal.logpdf(observation, C @ mean, spread)
+        log_evidence = jnp.asarray(jax.scipy.stats.multivariate_normal.logpdf(observation, C @ mean, spread))
         info = nbf.FilterInfo(jnp.ones(()), log_evidence, jnp.int32(1), jnp.bool_(False))
         return (mean + gain @ (observation - C @ mean), covariance - gain @ C @ covariance), info
 

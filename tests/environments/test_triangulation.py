@@ -85,7 +85,7 @@ def test_a_move_is_a_gaussian_that_the_walls_stop(direction, key):
         below = np.concatenate([[0.0], law.cdf([-5.0, *edges]), [law.cdf(5.0), 1.0]])
         place = np.searchsorted([-5.0, *edges, 5.0], ends[:, axis], side="left") + (ends[:, axis] >= 5.0)
         assert_frequencies(np.bincount(place, minlength=len(below) - 1), np.diff(below), detects=0.04)
-    correlation = np.corrcoef(ends[(np.abs(ends) < 5.0).all(axis=1)].T)[0, 1]
+    correlation = np.asarray(np.corrcoef(ends[(np.abs(ends) < 5.0).all(axis=1)].T))[0, 1]
     if not np.isnan(correlation):
         assert abs(correlation) < monte_carlo(1.0, n // 50)
 
@@ -199,7 +199,7 @@ def test_a_kernel_density_is_a_mixture_of_gaussians(key):
     samples = np.asarray(samples)
     assert np.all(np.abs(samples) <= 5.0)
     np.testing.assert_allclose(mean, weights @ np.asarray(cloud.states), **FLOAT)
-    assert_frequencies(np.histogram2d(*samples.T, 8, [[-5, 5]] * 2)[0].ravel(), probs, detects=0.05)
+    assert_frequencies(np.histogram2d(samples[:, 0], samples[:, 1], 8, [[-5, 5]] * 2)[0].ravel(), probs, detects=0.05)
 
 
 def test_one_particle_still_has_a_density():
@@ -211,7 +211,8 @@ def test_one_particle_still_has_a_density():
 def test_particles_are_scored_as_their_weighted_histogram(key):
     cloud = a_cloud(key)
     weights = np.exp(np.asarray(cloud.log_weights, np.float64))
-    expected, _, _ = np.histogram2d(*np.asarray(cloud.states).T, 10, [[-5, 5]] * 2, weights=weights)
+    x, y = np.asarray(cloud.states).T
+    expected, _, _ = np.histogram2d(x, y, 10, [[-5, 5]] * 2, weights=weights)
     np.testing.assert_allclose(scored(cloud, 10), expected.ravel() / weights.sum(), **FLOAT)
 
 

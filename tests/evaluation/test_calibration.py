@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +30,7 @@ from nbf.plot.diagnostics import MAX_COORDINATES, calibration_figure
 from nbf.spaces import Box, Lattice
 
 SIGMA = np.array([0.5, 1.5], np.float32)
-SIZES = {"beliefs": 320, "embed": 1, "held_out": 32, "draws": 63}
+SIZES: dict[str, Any] = {"beliefs": 320, "embed": 1, "held_out": 32, "draws": 63}
 SAMPLES = SIZES["beliefs"] * SIZES["held_out"]
 
 
@@ -53,6 +54,7 @@ class Oracle(BeliefModel):
 
     def embed(self, states, log_weights, space=None):
         assert space is not None
+        assert space.context is not None
         return self.trust * space.context + self.shift
 
     def sample(self, key, embedding, n, space):
@@ -68,7 +70,7 @@ class Oracle(BeliefModel):
         return self
 
 
-def oracle(trust=1.0, shift=(0.0, 0.0), scale=SIGMA):
+def oracle(trust=1.0, shift=(0.0, 0.0), scale: np.ndarray = SIGMA):
     space = Box((-1.0, -1.0), (1.0, 1.0), bounded=False)
     return Oracle(space, jnp.asarray(trust), jnp.asarray(shift), jnp.asarray(scale, jnp.float32))
 
@@ -111,7 +113,9 @@ class Reader(BeliefModel):
 
     def embed(self, states, log_weights, space=None):
         assert space is not None
-        table = (space.context if self.table is None else self.table) ** self.power
+        table = space.context if self.table is None else self.table
+        assert table is not None
+        table = table**self.power
         return table / jnp.sum(table)
 
     def sample(self, key, embedding, n, space):
@@ -302,6 +306,8 @@ def test_js_is_scipys_where_the_source_knows_its_beliefs(key):
     source = Fixed(jnp.asarray(truth, jnp.float32))
     model = Reader(Lattice((3, 3)), jnp.asarray(1.0), jnp.asarray(table, jnp.float32))
     seen = calibrate(key, model, source, beliefs=8, embed=1, held_out=4, draws=4)
+    assert seen.js is not None
+    assert seen.js_error is not None
     np.testing.assert_allclose(seen.js, jensenshannon(truth, table) ** 2, **FLOAT)
     np.testing.assert_allclose(seen.js_error, 0, **FLOAT)
     assert seen.summary()["js"] == seen.js
@@ -352,7 +358,7 @@ def test_models_that_do_not_fit_or_give_nan_are_refused(key):
     with pytest.raises(InputError, match=r"lattice\(3, 3\).*reals"):
         calibrate(key, TabularModel(Lattice((3, 3))), Gaussians(), **SIZES)
     with pytest.raises(InputError, match="NaN or an infinite density in 40 of 40 beliefs"):
-        calibrate(key, oracle(trust=float("nan")), Gaussians(), **(SIZES | {"beliefs": 40}))
+        calibrate(key, oracle(trust=float("nan")), Gaussians(), **{**SIZES, "beliefs": 40})
 
 
 def panel_arrays(seen, repeat=1):
@@ -370,7 +376,8 @@ def test_the_figure_is_written_and_shows_the_curve(tmp_path):
     east, north, coverage = figure.axes
     assert [axis.get_title() for axis in (east, north)] == ["east", "north"]
     np.testing.assert_allclose([bar.get_height() for bar in east.containers[0]], BINS * seen.pit[0] / SAMPLES, **EXACT)
-    np.testing.assert_allclose(np.transpose(coverage.lines[1].get_data()), np.stack([seen.levels, seen.coverage], 1))
+    drawn = np.asarray(coverage.lines[1].get_xydata())
+    np.testing.assert_allclose(drawn, np.stack([seen.levels, seen.coverage], 1))
     assert figure.get_suptitle() == "a model"
 
 

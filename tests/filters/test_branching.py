@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -58,9 +60,7 @@ def masses(states):
 def test_with_calls_for_all_branches_it_is_exact_on_a_grid(choose, key):
     """Against every walk there is; 36 calls are the 4 branches of each of 9 cells, of which those into a wall stay."""
     (environment, policy), observations, filter = small_grid(), [1, 1, 2, 4], BranchingFilter(36, choose)
-    states, info = eqx.filter_jit(lambda *inputs: run(filter, *inputs))(
-        key, jnp.asarray(observations), environment, policy
-    )
+    states, info = eqx.filter_jit(functools.partial(run, filter))(key, jnp.asarray(observations), environment, policy)
     cells = jnp.asarray(environment.space.points())
     for steps in range(1, len(observations) + 1):
         truth, evidence = all_walks(environment, policy, observations[:steps])
@@ -118,9 +118,7 @@ def test_a_branch_that_cannot_be_is_not_followed(key):
     moves = jax.vmap(environment.transition_log_probs, (0, None))(cells, policy)[environment.free]
     filter = BranchingFilter(int(np.sum(np.exp(moves) > 0.0)))
     assert filter.num_calls < 4 * np.sum(environment.free) / 2
-    states, _ = eqx.filter_jit(lambda *inputs: run(filter, *inputs))(
-        key, jnp.asarray(observations), environment, policy
-    )
+    states, _ = eqx.filter_jit(functools.partial(run, filter))(key, jnp.asarray(observations), environment, policy)
     last = jax.tree.map(lambda leaf: leaf[-1], states)
     truth, _ = all_walks(environment, policy, observations)
     np.testing.assert_allclose(np.exp(filter.belief(last, environment).log_probs(cells)), truth, **FLOAT)
@@ -168,4 +166,4 @@ def test_bad_arguments_are_refused(key):
     with pytest.raises(InputError, match=r"Gridworld has 4 branches.*num_calls of at least 4; got 3"):
         eqx.filter_eval_shape(lambda: few.update(key, few.init(key, environment), None, environment, policy))
     with pytest.raises(InputError, match=r"capability Enumerable.*LinearGaussian"):
-        few.init(key, LinearGaussian(*[np.eye(1)] * 4, [0.0], np.eye(1)))
+        few.init(key, LinearGaussian(np.eye(1), np.eye(1), np.eye(1), np.eye(1), [0.0], np.eye(1)))

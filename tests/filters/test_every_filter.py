@@ -65,9 +65,10 @@ def test_a_batch_of_runs_is_the_same_as_single_steps_from_python(filter, key):
     step_keys = jax.vmap(lambda key: jax.random.split(key, 3))(step_keys)
     begin = jax.jit(lambda key, environment: filter.init(key, environment))
     alone = [begin(start_key, environment) for start_key, (environment, _) in zip(start_keys, grids(), strict=True)]
+    compiled = -1
     for t in range(3):
         for lane, (environment, policy) in enumerate(grids()):
-            if t == 1 and lane == 1:
+            if (t, lane) == (1, 1):
                 compiled = Counted.traces[0]
             alone[lane], info = filter.step(step_keys[lane, t], alone[lane], observations[lane, t], environment, policy)
             expected = jax.tree.map(lambda leaf, lane=lane, t=t: leaf[lane, t], (states, infos))
@@ -112,7 +113,7 @@ class Metered(Gridworld):
     def transition(self, key, state, policy):
         # Of a plain grid, whose transition looks at its own successors.
         plain = Gridworld(self.space, self.error)
-        return self._metered(lambda *inputs: plain.transition(*inputs, policy), 1, key, state)
+        return self._metered(lambda key, state: plain.transition(key, state, policy), 1, key, state)
 
     def successors(self, state, policy):
         branches = 2 * self.space.dimension

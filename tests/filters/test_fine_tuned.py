@@ -69,8 +69,8 @@ def test_without_gradient_steps_it_is_the_recurrent_filter_bit_for_bit(key):
         assert eqx.tree_equal(info, wanted)
     assert eqx.tree_equal(state.parameters, eqx.filter(model(), eqx.is_inexact_array))
     beliefs = one.belief(state, ENVIRONMENT), other.belief(plain, ENVIRONMENT)
-    probs = [belief.log_probs(ENVIRONMENT.states()) for belief in beliefs]
-    np.testing.assert_array_equal(*probs)
+    one_probs, other_probs = (belief.log_probs(ENVIRONMENT.states()) for belief in beliefs)
+    np.testing.assert_array_equal(one_probs, other_probs)
 
 
 @functools.cache
@@ -115,7 +115,7 @@ def test_what_is_simulated_is_the_world_up_to_now(key):
     ends, log_probs = jax.vmap(ENVIRONMENT.successors, (0, None))(ENVIRONMENT.states(), POLICY)
     kernel = np.zeros((9, 9))
     for cell in range(9):
-        np.add.at(kernel[cell], np.asarray(ends[cell]) @ [3, 1], np.exp(log_probs[cell]))
+        np.add.at(kernel[cell], np.asarray(ends[cell]) @ np.asarray([3, 1]), np.exp(log_probs[cell]))
     prior = np.exp(ENVIRONMENT.initial_log_probs()) @ np.linalg.matrix_power(kernel, length)
     assert_frequencies(np.bincount(cells[:, length], minlength=9), prior, detects=0.08)
     right = jax.vmap(jax.vmap(ENVIRONMENT.symbol))(states[:, :length], states[:, 1 : length + 1])

@@ -4,6 +4,7 @@ days, and at any batch size."""
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -190,6 +191,7 @@ class Drawn(Forgetful):
         return frozenset()
 
     def draw(self, key, embedding, n, space):
+        assert isinstance(space, Lattice)
         rest = n - 9
         return jnp.asarray(np.pad(space.points(), ((0, rest), (0, 0)))), jnp.pad(
             jnp.log(TABLE), (0, rest), constant_values=-jnp.inf
@@ -328,7 +330,8 @@ def test_parts_that_a_filter_cannot_use_are_refused(monkeypatch):
     with pytest.raises(InputError, match=r"MomentMatching needs the capability MeanFeatures.*NoCorrection"):
         NeuralBayesianFilter(Blind(Lattice((3, 3))), 4, correction=MomentMatching())
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # which would refuse them first, in tests alone
-    for part in ({"proposal": True}, {"correction": EvenProposal()}, {"proposal": NoCorrection()}):
+    wrong: list[dict[str, Any]] = [{"proposal": True}, {"correction": EvenProposal()}, {"proposal": NoCorrection()}]
+    for part in wrong:
         with pytest.raises(InputError, match="or None for the default"):
             tabular(4, **part)
     with pytest.raises(InputError, match="candidates of at least 1"):

@@ -56,12 +56,13 @@ def same_bits(one, other):
 )
 def test_a_saved_state_goes_on_bit_for_bit(name, key, tmp_path):
     """Ten steps at once, and four, a file, and six by a filter that is built anew."""
-    build, *world = SETTINGS[name]
+    build, environment, policy, observations = SETTINGS[name]
     filter = build()
-    told = go_on(filter, filter.init(key, world[0]), key, *world, 0)
+    world = (environment, policy, observations)
+    told = go_on(filter, filter.init(key, environment), key, *world, 0)
     nbf.save_state(tmp_path / "state.safetensors", told[3][0])
     fresh = build()
-    loaded = nbf.load_state(tmp_path / "state.safetensors", like=fresh.init(jax.random.key(0), world[0]))
+    loaded = nbf.load_state(tmp_path / "state.safetensors", like=fresh.init(jax.random.key(0), environment))
     same_bits(loaded, told[3][0])
     same_bits(go_on(fresh, loaded, key, *world, 4), told[4:])
 

@@ -63,11 +63,12 @@ def test_error_falls_as_the_root_of_n(key):
     """PF -> exact, with a log-log slope of -1/2 within four of its standard errors."""
     world, sizes, repeats = three_rooms(), [32, 128, 512, 2048], 300
     truth, _ = posterior(world, OBSERVATIONS, POLICIES)
-    mean, error = [], []
+    mean, error, last = [], [], np.zeros(3)
     for n in sizes:
         states, info = run(ParticleFilter(n), key, world, OBSERVATIONS, POLICIES, repeats=repeats)
         assert_sound(states, info)
-        absolute = np.abs(histogram(states, 3)[:, -1] - truth).sum(axis=1)
+        last = histogram(states, 3)[:, -1]
+        absolute = np.abs(last - truth).sum(axis=1)
         mean.append(absolute.mean())
         error.append(absolute.std() / absolute.mean() / np.sqrt(repeats))
     x = np.log(sizes) - np.mean(np.log(sizes))
@@ -76,7 +77,7 @@ def test_error_falls_as_the_root_of_n(key):
     assert standard_error < 0.02, "too noisy to tell a rate of 1/2 from others"
     np.testing.assert_allclose(slope, -0.5, rtol=0, atol=4 * standard_error)
     # And what it converges to is the truth: the residual at the largest n is all noise.
-    np.testing.assert_allclose(histogram(states, 3)[:, -1].mean(axis=0), truth, rtol=0, atol=2e-3)
+    np.testing.assert_allclose(last.mean(axis=0), truth, rtol=0, atol=2e-3)
 
 
 @pytest.mark.parametrize(("resampler", "threshold"), [("multinomial", 1.0), ("systematic", 0.5)])

@@ -234,9 +234,9 @@ def test_the_figure_shows_what_was_told(tmp_path):
     np.testing.assert_array_equal(panels["ESS"].lines[0].get_ydata(), arrays["ess"])
     assert np.flatnonzero(np.isnan(panels["log-evidence"].lines[0].get_ydata())).tolist() == [2]
     np.testing.assert_array_equal([bar.get_height() for bar in panels["attempts"].containers[0]], arrays["attempts"])
-    np.testing.assert_array_equal(panels["p"].collections[-1].get_offsets()[:, 1], arrays["p"])
-    np.testing.assert_allclose(panels["log E"].lines[1].get_ydata(), np.log(100.0))
-    alarms = panels["log E"].collections[-1].get_offsets()[:, 1]
+    np.testing.assert_array_equal(np.asarray(panels["p"].collections[-1].get_offsets())[:, 1], arrays["p"])
+    np.testing.assert_allclose(np.asarray(panels["log E"].lines[1].get_ydata()), np.log(100.0))
+    alarms = np.asarray(panels["log E"].collections[-1].get_offsets())[:, 1]
     np.testing.assert_array_equal(alarms, [value for value in arrays["log_e"] if value >= np.log(100.0)])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -33,7 +34,7 @@ one_of_each = pytest.mark.parametrize(("transform", "base"), [KINDS[0], KINDS[3]
 STEEP = {"rtol": 0, "atol": 1e-3}
 """Log densities in float32 where a map is steep: its slope multiplies the rounding of a place."""
 CONDITION = jnp.asarray([0.5, -1.0, 2.0])
-SMALL = {"layers": 2, "width": 8, "depth": 1, "bins": 4}
+SMALL: dict[str, Any] = {"layers": 2, "width": 8, "depth": 1, "bins": 4}
 
 
 def space_of(base):

@@ -258,7 +258,7 @@ def test_what_has_probability_zero_is_never_drawn(key, monkeypatch):
         probs = np.where(rng.random(512) < 0.3, 0.0, rng.dirichlet(np.full(512, 0.3))).astype(np.float32)
         uniform = np.resize(boundaries(probs), 4096)  # of one length, to be compiled once
         with monkeypatch.context() as patch:
-            patch.setattr(prng.jax.random, "uniform", lambda key, shape=(), uniform=uniform: jnp.asarray(uniform))
+            patch.setattr(jax.random, "uniform", lambda key, shape=(), uniform=uniform: jnp.asarray(uniform))
             drawn = np.asarray(prng.categoricals(key, jnp.asarray(probs), len(uniform)))
         assert drawn.max() < 512
         assert np.all(probs[drawn] > 0)

@@ -6,6 +6,7 @@ What holds of Gridworld's kind alone is in `test_decoders`.
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -137,7 +138,7 @@ def test_uniform_noise_has_no_parameters():
 
 def test_the_defaults_are_gridworlds_decoder(key):
     """The same decoder that the paper's Gridworld config builds, parameter by parameter."""
-    sizes = {"layers": 2, "width": 4, "depth": 1, "noise_width": 4, "noise_depth": 1}
+    sizes: dict[str, Any] = {"layers": 2, "width": 4, "depth": 1, "noise_width": 4, "noise_depth": 1}
     theirs = FlowConfig((3, 4), flow_layers=2, flow_width=4, flow_depth=1, noise_width=4, noise_depth=1)
     decoder_key = jax.random.split(key)[1]
     one = jax.jit(lambda key: DequantizedFlowConfig(**sizes).build(key, SPACE, theirs.embedding))(decoder_key)

@@ -138,7 +138,7 @@ def test_a_bounded_box_clips_samples_and_leaves_the_density_alone(key):
     free = BOXES[2]
     bounded = Box(free.low, free.high)
     inside, anywhere = (np.asarray(draw(decoder_of(2), key, CONDITION, space)) for space in (bounded, free))
-    np.testing.assert_array_equal(inside, np.clip(anywhere, np.float32(free.low), np.float32(free.high)))
+    np.testing.assert_array_equal(inside, np.clip(anywhere, *np.asarray([free.low, free.high], np.float32)))
     assert np.any(inside == np.asarray(bounded.low, np.float32))
     assert np.any((points(2) < jnp.asarray(free.low)) | (points(2) > jnp.asarray(free.high)))
     assert_density(log_prob(decoder_of(2), CONDITION, points(2), bounded), 2)

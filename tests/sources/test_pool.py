@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -43,6 +44,8 @@ def test_a_draw_is_a_stretch_of_one_belief_with_its_own_space(key):
     states, space = jax.vmap(lambda key: small().sample(key, 4))(jax.random.split(key, 600))
     belief, place = np.divmod(np.asarray(states[..., 0]), 100)
     assert np.all(belief == belief[:, :1])
+    assert isinstance(space, Box)
+    assert space.context is not None
     np.testing.assert_array_equal(space.context[:, 0], belief[:, 0])
     np.testing.assert_array_equal(place, (place[:, :1] + np.arange(4)) % 5)
     for count, shares in ((3, belief[:, 0]), (5, place[:, 0])):
@@ -96,7 +99,7 @@ def test_a_pool_is_an_argument_of_the_training_and_not_a_constant_of_it():
     assert rest.states is None
     config = ModelConfig(space_config(pool.spaces), MixtureConfig(components=2, width=8, depth=1), embedding=4)
     parameters, static = eqx.partition(config.build(jax.random.key(0)), eqx.is_inexact_array)
-    chunk = training_chunk(pool, static, FitConfig(steps=20, batch=2, samples=8, optimizer="adam"))
+    chunk: Any = training_chunk(pool, static, FitConfig(steps=20, batch=2, samples=8, optimizer="adam"))
     state = jax.eval_shape(optax.adam(0.1).init, parameters)
     text = chunk.func.lower(parameters, state, jax.random.key(0), jnp.int32(0), **chunk.keywords).as_text()
     assert len(text) < 1_000_000  # the pool's 400 000 numbers would be 3 MB of text

@@ -7,7 +7,6 @@ import dataclasses
 import json
 import sys
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,9 +38,18 @@ class Line(StateSpace):
 
     legal: Bool[Array, " k"]
     shift: Float[Array, ""]
-    context: None = None
-    signature: str = eqx.field(static=True, default="line")
-    num_features: int = eqx.field(static=True, default=1)
+
+    @property
+    def context(self):
+        return None
+
+    @property
+    def signature(self):
+        return "line"
+
+    @property
+    def num_features(self):
+        return 1
 
     def encode(self, state):
         return state / K

@@ -26,7 +26,7 @@ def test_a_stopped_run_goes_on_to_the_same_result(sent, uninterrupted, tmp_path)
     process = start(tmp_path)
     path = tmp_path / "run.safetensors"
     while chunks(path) < 5:
-        assert process.poll() is None, process.stderr.read()
+        assert process.poll() is None, process.communicate()[1]
         time.sleep(0.005)
     process.send_signal(sent)
     process.communicate(timeout=60)

@@ -34,6 +34,7 @@ from nbf.training import intervals
 from nbf.training.config import FitConfig
 from nbf.training.fit import TrainingStopped, fit
 from nbf.training.loss import batch_loss
+from nbf.training.progress import Progress
 
 FAMILY = RandomGridworlds(3, 2, 1, 1, temperature=0.5)
 SOURCE = ExactPosteriors(FAMILY, horizon=4)
@@ -63,7 +64,7 @@ def untrained():
     return MODELS["enumerated"](jax.random.key(2), (3, 3))
 
 
-def train(config=SHORT, *, model=None, source=SOURCE, key=KEY, resume=None):
+def train(config=SHORT, *, model=None, source: BeliefSource = SOURCE, key=KEY, resume=None):
     return fit(model or untrained(), source, config, key=key, resume=resume, progress=False)
 
 
@@ -108,7 +109,7 @@ def test_samples_have_the_frequencies_of_the_posterior():
     environment, policy = small_grid()
     source = ExactPosteriors(One(environment, policy), horizon=1)
     states = jax.jit(jax.vmap(lambda key: source.sample(key, 2)[0]))(jax.random.split(KEY, 20_000))
-    cells = np.ravel_multi_index(tuple(np.moveaxis(np.asarray(states), -1, 0)), (3, 3))
+    cells = np.asarray(np.ravel_multi_index(tuple(np.moveaxis(np.asarray(states), -1, 0)), (3, 3)))
     kinds = np.concatenate([np.asarray(environment.free)[None] / 8, posteriors])
     shares = np.append(0.5, 0.5 * evidence)
     pairs = np.einsum("k,ka,kb->ab", shares, kinds, kinds).ravel()
@@ -186,7 +187,7 @@ def assert_same(fitted, reference):
 def stop_at(monkeypatch, step, sent):
     """The signal arrives while the progress bar shows that step."""
     monkeypatch.setattr(
-        training.Progress, "update", lambda self, done, loss: signal.raise_signal(sent) if done == step else None
+        Progress, "update", lambda self, done, loss: signal.raise_signal(sent) if done == step else None
     )
 
 
