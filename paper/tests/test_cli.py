@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,7 +46,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         update(self, done, loss)
         signal.raise_signal(signal.SIGTERM)
 
-    def once(*arguments: object) -> object:  # compiling is most of the work, and the same both times
+    def once(*arguments: Any) -> object:  # compiling is most of the work, and the same both times
         compiled.append(compiled[0] if compiled else training_chunk(*arguments))
         return compiled[0]
 

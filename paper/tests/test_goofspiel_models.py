@@ -17,6 +17,7 @@ from card_games import episodes, network_pool, tracked
 from constructors import EMBEDDING, with_random_parameters
 from tolerances import FLOAT, WEIGHT_SIGMA, monte_carlo
 
+from nbf.capabilities import Episodic
 from nbf.environments.goofspiel_family import GoofspielFamily
 from nbf.environments.goofspiel_game import GoofspielGame
 from nbf.errors import InputError
@@ -132,10 +133,13 @@ def games():
     return goofspiel_games.tracks(FAMILY, jax.random.split(jax.random.key(3), 6))
 
 
-class Replayed(eqx.Module):
+class Replayed(Episodic):
     """A family that always plays the same game."""
 
     game: tuple
+
+    def sample(self, key):
+        raise NotImplementedError
 
     def episode(self, key):
         return self.game

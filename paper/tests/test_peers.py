@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import jax
 import numpy as np
 import pytest
@@ -41,7 +43,7 @@ def test_the_loop_by_hand_tracks_the_system():
     call = plain.stepped(n)
     for _ in range(steps):
         call()
-    particles = dict(zip(call.__code__.co_freevars, call.__closure__, strict=True))["particles"].cell_contents
+    particles = inspect.getclosurevars(call).nonlocals["particles"]
     truth, spread = kalman(steps)
     np.testing.assert_allclose(particles.mean(axis=0), truth, rtol=0, atol=monte_carlo(spread, n // 10))
 
