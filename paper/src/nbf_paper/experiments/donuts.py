@@ -101,16 +101,19 @@ class DonutsJob(Job):
 
     @property
     def source(self) -> Donuts:
+        """The donuts to train on."""
         return Donuts(self.donuts.offset, self.donuts.radius, self.donuts.width)
 
     @property
     def model(self) -> ModelConfig:
+        """The config of the model."""
         return ModelConfig(
             space_config(self.source.space), DECODERS[self.decoder], MeanConfig(width=64, depth=3), embedding=8
         )
 
     @property
     def training(self) -> FitConfig:
+        """The training of the model."""
         config = PAPER if self.decoder == "flow-paper" else TRAINING
         return config if self.steps is None else replace(config, steps=self.steps)
 

@@ -149,10 +149,12 @@ class GoofspielJob(Job):
 
     @property
     def config(self) -> GoofspielConfig:
+        """The game."""
         return GoofspielConfig(self.cards)
 
     @property
     def name(self) -> str:
+        """The game's name in records."""
         return self.config.name
 
     def tested(self, split: str) -> str:
@@ -161,6 +163,7 @@ class GoofspielJob(Job):
 
     @property
     def policies(self) -> SelfPlayConfig:
+        """How the policies are made."""
         return self.selfplay or SelfPlayConfig(cards=self.cards)
 
     @property
@@ -173,6 +176,7 @@ class GoofspielJob(Job):
 
     @property
     def model(self) -> ModelConfig:
+        """The config of the model."""
         arm, game = ARMS[self.arm], self.config.game
         if self.arm == "recurrent":
             assert isinstance(arm.decoder, DequantizedFlowConfig)

@@ -15,17 +15,30 @@ from nbf_paper.records import Record, Run, add, completed, run_key
 class Counter(Protocol):
     """Where a job reports its progress."""
 
-    def describe(self, text: str) -> None: ...
-    def advance(self, done: int) -> None: ...
+    def describe(self, text: str) -> None:
+        """Say what is being done."""
+        ...
+
+    def advance(self, done: int) -> None:
+        """Count so many more episodes, beliefs or updates."""
+        ...
 
 
 @runtime_checkable
 class Training(Protocol):
     """The training of a job's model; see `nbf_paper.experiments.training_runs.TrainingRun`."""
 
-    def train(self) -> Path: ...
-    def check_same(self) -> None: ...
-    def timing(self) -> tuple[float, list[float]]: ...
+    def train(self) -> Path:
+        """Train, or resume a training that was stopped; returns the path of the model."""
+        ...
+
+    def check_same(self) -> None:
+        """Raise if there is a model already that was trained with other settings."""
+        ...
+
+    def timing(self) -> tuple[float, list[float]]:
+        """Seconds of the finished training, and its loss curve."""
+        ...
 
 
 class Job(ABC):

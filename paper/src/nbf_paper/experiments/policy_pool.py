@@ -48,6 +48,7 @@ class PolicyPool(eqx.Module):
 
     @property
     def size(self) -> int:
+        """How many policies there are."""
         return self.policies.biases[0].shape[0]
 
     def run_of(self) -> Int[np.ndarray, " size"]:
@@ -91,6 +92,7 @@ class _UnfinishedPool:
     seconds: float = 0.0
 
     def save(self, path: Path) -> None:
+        """Write the policies so far and the state of the run."""
         stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *self.policies)
         notes = {"done": str(len(self.policies)), "seconds": repr(self.seconds)}
         write_file(path, named_leaves((stacked, self.run)), {**_identity(self.config), **notes})

@@ -82,6 +82,7 @@ class SelfPlayConfig:
 
     @property
     def game(self) -> GoofspielGame:
+        """The rules."""
         return GoofspielGame(self.cards, self.standard)
 
     @property
@@ -112,6 +113,7 @@ class Learner(eqx.Module):
         return cls(policy, value)
 
     def values(self, features: Float[Array, "n f"]) -> Float[Array, " n"]:
+        """The values of some positions, given their features."""
         return self.value(features.T)[0]
 
 

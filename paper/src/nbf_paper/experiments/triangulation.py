@@ -281,6 +281,7 @@ class TriangulationJob(Job):
 
     @property
     def model(self) -> ModelConfig:
+        """The config of the model."""
         return ModelConfig(space_config(self.config.family().space), ARMS[self.arm].decoder)
 
     def source(self) -> BeliefPool:
