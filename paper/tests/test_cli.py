@@ -251,7 +251,7 @@ def test_evaluate_refuses_a_model_of_something_else(name: str, capsys: pytest.Ca
 
 def test_info_tells_what_a_model_is(model: Path, capsys: pytest.CaptureFixture[str]):
     told = NBF.answered(capsys, "info", model)
-    assert (told["class"], told["arm"], told["environment"]) == ("EnumeratedConfig", ARM, CONFIG)
+    assert (told["class"], told["decoder"], told["environment"]) == ("EnumeratedConfig", "Enumerated", CONFIG)
     assert told["seed"] == 0
     assert told["bytes"] == model.stat().st_size > 4 * told["parameters"] > 0
     assert nbf_main(["info", str(model)]) == 0

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from PIL import Image, ImageSequence
 from tolerances import EXACT, SEED
 
+from nbf.errors import InputError
 from nbf.plot.episode import Episode, belief_figure, write_animation
 from nbf.plot.style import write_figure
 from nbf_paper.records import ALL, Record, RecordError
@@ -221,7 +222,7 @@ def test_heat_maps_choose_their_steps_and_refuse_others() -> None:
     titles = [axis.get_title() for axis in belief_figure(wandering()).axes[:6]]
     assert [title.split("   ")[0] for title in titles] == ["start", "step 1", "step 3", "step 6", "step 10", "step 20"]
     for steps in ([21], [-1], []):
-        with pytest.raises(RecordError, match="0 to 20"):
+        with pytest.raises(InputError, match="between 0 and 20"):
             belief_figure(wandering(), steps)
 
 
@@ -240,23 +241,23 @@ def test_animation_has_one_frame_per_step_and_is_small(tmp_path: Path, steps: in
 
 def test_episodes_that_cannot_be_drawn_are_refused() -> None:
     episode = wandering()
-    with pytest.raises(RecordError, match="Only beliefs in a 2-D grid are drawn; this grid is 3-D"):
+    with pytest.raises(InputError, match="Only beliefs in a 2-D grid are drawn; this grid is 3-D"):
         dataclasses.replace(episode, walls=np.zeros((5, 5, 5), bool))
-    with pytest.raises(RecordError, match=r"path .* must be \(21, 2\)"):
+    with pytest.raises(InputError, match=r"path .* must be \(21, 2\)"):
         dataclasses.replace(episode, path=episode.path[1:])
-    with pytest.raises(RecordError, match="belief of PF"):
+    with pytest.raises(InputError, match="belief of PF"):
         dataclasses.replace(episode, beliefs={"PF": episode.beliefs["Exact"][:, 1:]})
-    with pytest.raises(RecordError, match="js of PF"):
+    with pytest.raises(InputError, match="js of PF"):
         dataclasses.replace(episode, js={"PF": np.zeros(3)})
-    with pytest.raises(RecordError, match="symbols"):
+    with pytest.raises(InputError, match="symbols"):
         dataclasses.replace(episode, symbols=episode.symbols + 1)
-    with pytest.raises(RecordError, match="without beliefs"):
+    with pytest.raises(InputError, match="without beliefs"):
         dataclasses.replace(episode, beliefs={})
 
 
 def test_an_unwritable_folder_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RecordError, match="cannot be written"):
+    with pytest.raises(InputError, match="cannot be written"):
         write_figure(belief_figure(wandering(), [0]), tmp_path / "file" / "figure.png")
 
 

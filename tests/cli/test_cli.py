@@ -112,7 +112,10 @@ def test_the_exit_code_reaches_the_shell_without_a_traceback():
 def test_info_tells_what_any_model_is(name: str, capsys: pytest.CaptureFixture[str]):
     told = NBF.answered(capsys, "info", FROZEN / f"{name}.safetensors")
     assert told["class"] == "ModelConfig"
-    assert told["arm"] == type(DECODERS[name.replace("-flow-normal-base", " flow, normal base")][1]).__name__
+    assert (
+        told["decoder"] + "Config"
+        == type(DECODERS[name.replace("-flow-normal-base", " flow, normal base")][1]).__name__
+    )
 
 
 def test_info_tells_of_a_model_without_a_loss_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
