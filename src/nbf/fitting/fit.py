@@ -37,6 +37,8 @@ from nbf.training.config import FitConfig
 from nbf.training.fit import fit as train
 from nbf.training.progress import Progress
 
+__all__ = ["decoder_for", "fit", "train"]
+
 LARGEST_SOFTMAX = 4096
 """Cells of the largest lattice whose decoder is a softmax over all of them."""
 DEFAULT_TRAINING = FitConfig(
