@@ -4,7 +4,7 @@
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13 python3.14; do \
 	$$python -c "$(NEW_ENOUGH)" >/dev/null 2>&1 && { echo $$python; break; }; done)
-PYTEST_ARGS ?= -n 2 -q
+PYTEST_ARGS ?= -n 2 --dist loadfile -q
 
 BIN := .venv/bin
 STAMP := .venv/.stamp

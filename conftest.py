@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import gc
 import os
 from collections.abc import Iterator
@@ -13,7 +15,10 @@ from tolerances import SEED
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 # Most of the tests' time is compilation, of programs that run once: compile them quickly instead of well.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false",
+)
 
 # No deadline, because the first example of a test also compiles it.
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
@@ -46,21 +51,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             cases[name] += 1
 
 
-MOST_MAPS = 30_000
-"""Memory maps of a process at which compiled programs are let go: each takes some, and Linux allows 65 530."""
+MOST_MEMORY = 900 * 2**20
+"""Bytes of a worker beyond which compiled programs are let go after a file: thousands of them take gigabytes."""
+
+
+def _resident() -> int:
+    """Bytes of memory that this process has; 0 where the system does not tell in this way."""
+    told = Path("/proc/self/statm")
+    return int(told.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if told.exists() else 0
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """A worker that has compiled thousands of programs would crash for want of memory maps."""
-    maps = Path("/proc/self/maps")
-    if nextitem is not None and nextitem.path != item.path and maps.exists():
-        with maps.open("rb") as lines:
-            many = sum(1 for _ in lines) > MOST_MAPS
-        if many:
-            import jax
+    """Keep a worker small: what one file has compiled, the next one seldom needs."""
+    if nextitem is not None and nextitem.path != item.path and _resident() > MOST_MEMORY:
+        import jax
 
-            jax.clear_caches()
-            gc.collect()
+        jax.clear_caches()
+        gc.collect()
+        with contextlib.suppress(OSError, AttributeError):  # glibc's: give what is free back to the system
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture

@@ -137,6 +137,12 @@ DECODERS = {
         Tokens(2, 3),
         DequantizedFlowConfig("nlsq", "normal", "coupling", layers=3, width=8, depth=1, importance_samples=4096),
     ),
+    "dequantized flow, noise of the state alone": (
+        GRID,
+        DequantizedFlowConfig(
+            "nlsq", "normal", "coupling", layers=3, width=8, depth=1, quadrature=24, noise_conditioned=False
+        ),
+    ),
     "enumerated": (Lattice((3, 4), jnp.arange(12) % 5 != 1), EnumeratedDecoderConfig(width=8, depth=1)),
     "autoregressive": (Tokens(3, 3), AutoregressiveConfig(width=8, depth=1)),
     "autoregressive, masked": (Tokens(3, 3, no_symbol_twice), AutoregressiveConfig(width=8, depth=1)),

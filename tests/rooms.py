@@ -63,6 +63,12 @@ ROOMS = (
     Room("nbf.cli", "the command `nbf`", (*LIBRARY, "nbf.fitting", "nbf.testing", "nbf.plot"), draws=True),
     Room("nbf", "the public names", (*LIBRARY, "nbf.fitting", "nbf.testing", "nbf.plot"), jax=False),
     Room("nbf_paper.names", "names of configurations and options, as records have them", jax=False),
+    Room(
+        "nbf_paper.audit",
+        "the tables once more, from the records alone",
+        ("nbf.errors", "nbf_paper.names"),
+        jax=False,
+    ),
     Room("nbf_paper.records", "the records of runs", RECORDS[:3], jax=False),
     Room("nbf_paper.pictures", "arrays for figures beside the records", RECORDS[:4], jax=False),
     Room("nbf_paper.config", "what one run is", (*CORE, "nbf.environments", "nbf_paper.names")),
@@ -88,6 +94,7 @@ ROOMS = (
         (
             *(*LIBRARY, "nbf.cli", "nbf.plot", *RECORDS, *PAPER),
             *("nbf_paper.report", "nbf_paper.experiments", "nbf_paper.experiments.choices", "nbf_paper.report.pages"),
+            "nbf_paper.audit",
         ),
         jax=False,
     ),

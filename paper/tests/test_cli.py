@@ -129,7 +129,7 @@ def test_a_wrong_word_lists_the_right_ones(argv: list[str], names: list[str], ca
         ("reproduce all --seeds 0", "--seeds must be at least 1"),
         ("reproduce all --quick --episodes 1", "--episodes must be at least 2"),
         ("reproduce goofspiel --cards 9", "cards must be 3 to 8"),
-        ("reproduce goofspiel --arm flow", "choose from faithful, autoregressive"),
+        ("reproduce goofspiel --arm flow", "choose from faithful, paper, autoregressive"),
         ("selfplay goofspiel --cards 1", "at least 2 cards"),
         ("selfplay goofspiel --checkpoints 0", "checkpoints must be at least 1"),
         ("report", "There are no records"),

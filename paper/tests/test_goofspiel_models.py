@@ -6,6 +6,7 @@ import functools
 import itertools
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -36,7 +37,7 @@ from nbf_paper.experiments.selfplay import SelfPlayConfig
 
 GAME = GoofspielGame(3)
 FAMILY = GoofspielFamily(network_pool(3), GAME)
-SMALL = {"layers": 2, "width": 8, "depth": 1, "noise_width": 8, "noise_depth": 1}
+SMALL: dict[str, Any] = {"layers": 2, "width": 8, "depth": 1, "noise_width": 8, "noise_depth": 1}
 CONDITION = jnp.asarray([0.5, -1.0, 2.0])
 QUADRATURE = 3e-3
 """What a Gauss-Legendre rule loses at the box's edges, where a flow's density may be steep."""
@@ -94,6 +95,11 @@ def test_a_lattice_may_ask_for_the_estimate_too():
 REFUSED = {
     "many dimensions": (DequantizedFlowConfig(), Tokens(7, 8), "quadrature.*at most 3.*importance_samples"),
     "one symbol": (DequantizedFlowConfig(importance_samples=4), Tokens(1, 8), "dimension 1"),
+    "a condition of nothing": (
+        DequantizedFlowConfig(noise="uniform", noise_conditioned=False),
+        Tokens(2, 3),
+        "noise_conditioned.*leave it out",
+    ),
     "fewer than none": (DequantizedFlowConfig(importance_samples=-1), Tokens(2, 3), "importance_samples.*-1"),
 }
 
@@ -115,6 +121,14 @@ def test_the_faithful_arm_is_the_papers_table():
     training = goofspiel.TRAINING
     assert (training.batch, training.samples, training.steps) == (64, 64, 150_000)
     assert (training.optimizer, training.learning_rate) == ("nadam", 1e-3)
+
+
+def test_the_paper_arm_is_the_papers_text():
+    """θ enters every layer but that of the noise, and the learning rate is constant."""
+    decoder = eqx.filter_eval_shape(goofspiel.GoofspielJob(7, "paper").model.build, jax.random.key(0)).decoder
+    assert decoder.noise.projection.shape == (1, 48, 7)
+    assert decoder.flow.projection.shape == (8, 128, 48)
+    assert goofspiel.training_of("paper") == replace(goofspiel.TRAINING, schedule="constant")
 
 
 @pytest.mark.parametrize("cards", [3, 5])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import dataclasses
 import itertools
 import os
 import re
@@ -16,7 +16,7 @@ from paths import RESULTS
 
 from nbf_paper.experiments.choices import EXPERIMENTS
 from nbf_paper.records import read_runs
-from nbf_paper.report.html import HtmlReport, Opening, changed, page_text, read_markdown
+from nbf_paper.report.html import HtmlReport, Opening, code, page_text, read_markdown, recorded
 from nbf_paper.report.pages import present, write_html
 from nbf_paper.report.tables import MISSING, Page, layout
 
@@ -112,13 +112,15 @@ def test_every_number_of_a_table_every_claim_and_every_command_stands_on_the_pag
     cells = {cell.strip() for tag in ("th", "td") for cell in read.text[tag]}
     for page in report.pages.values():
         for table in page.tables.values():
-            shown = [cell.strip(" *") for line in table.splitlines()[2:] for cell in line.strip("|").split(" | ")]
+            grid, _, legend = table.partition("\n\n")
+            shown = [cell.strip(" *") for line in grid.splitlines()[2:] for cell in line.strip("|").split(" | ")]
             assert set(shown) <= cells
+            assert any(caption.endswith(" ".join(legend.split())) for caption in read.text["caption"])
         for claim, numbers in page.claims:
             assert {claim, numbers} <= cells
     assert "0.459 ± 0.002" in cells, "the paper's number"
     assert "0.016 ± 0.001" in cells, "ours"
-    assert "8-2D-random: NBF (16) 0.016, NBF (32) 0.032, PF (512) 0.512" in " ".join(cells)
+    assert "8-2D-random: NBF (16), paper's flow 0.016, NBF (32), paper's flow 0.032, PF (512) 0.512" in " ".join(cells)
     commands = [run.command for name in report.pages for run in read_runs(results / name)]
     assert {*commands, *(str(results / name) for name in report.pages)} <= set(read.text["code"])
     assert all("jax 0.9.0, python 3.11.9" in text for text in read.text["caption"] if "commands" in text)
@@ -149,7 +151,9 @@ def test_the_committed_records_make_a_page_in_which_all_has_a_caption_of_its_own
 
 def test_a_table_is_read_as_it_was_laid_out():
     lines = [["Filter", "a|b", "c"], ["x\\y", MISSING, "1 ± 2"], ["", "*a*", "`b`"]]
-    assert read_markdown(layout(lines)) == (lines, [False, True, True])
+    assert read_markdown(layout(lines)) == (lines, [False, True, True], "")
+    words = "of " * 100 + "errors"
+    assert read_markdown(layout(lines, words)) == (lines, [False, True, True], words)
 
 
 def test_pictures_keep_their_shape_and_are_not_too_tall(results: Path):
@@ -160,25 +164,46 @@ def test_pictures_keep_their_shape_and_are_not_too_tall(results: Path):
     assert sizes == [(1200, 240, "wide"), (25, 1000, "narrow")]
 
 
-def test_a_file_was_changed_when_git_says_so_or_else_when_it_was_written(tmp_path: Path):
-    file = tmp_path / "records.csv"
-    file.write_text("a")
+def test_a_page_says_when_its_records_were_made(results: Path):
+    """By the last run that says so; where none does, by the file. Dates of a checkout are nobody's business."""
+    runs = read_runs(results / "gridworld")
+    file = results / "gridworld" / "records.csv"
+    dates = [None, "2020-02-03T23:59:59Z", "2020-02-03T12:00:00Z", "2019-12-31T00:00:00Z"]
+    dated = [dataclasses.replace(runs[0], date=date) for date in dates]
+    assert recorded(dated, file) == "recorded 2020-02-03"
     os.utime(file, (0, 86400 * 365))
-    assert changed(file) == datetime.date(1971, 1, 1)
+    assert recorded(dated[:1], file) == recorded([], file) == "file of 1971-01-01"
 
-    def git(*words: str) -> None:
-        date = {"GIT_COMMITTER_DATE": "2020-02-03T12:00:00Z", "GIT_AUTHOR_DATE": "2020-02-03T12:00:00Z"}
-        who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
-        subprocess.run(["git", *who, *words], cwd=tmp_path, env=os.environ | date, check=True, capture_output=True)
 
-    git("init")
-    assert changed(file) == datetime.date(1971, 1, 1)
-    git("add", "records.csv")
-    git("commit", "-m", "record")
-    assert changed(file) == datetime.date(2020, 2, 3)
-    file.write_text("changed")
-    os.utime(file, (0, 86400 * 365))
-    assert changed(file) == datetime.date(1971, 1, 1)
+def test_a_page_says_which_code_made_its_records(results: Path):
+    (run, *_) = read_runs(results / "gridworld")
+    some = [("a" * 40, True), ("a" * 40, True), ("b" * 40, True), ("b" * 40, False), (None, None)]
+    runs = [dataclasses.replace(run, commit=commit, clean=clean) for commit, clean in some]
+    assert code(runs) == "aaaaaaaaaaaa, bbbbbbbbbbbb (changed), an unknown commit"
+    assert code(runs[:2]) == "aaaaaaaaaaaa"
+
+
+@pytest.mark.parametrize("bare", [False, True], ids=["repository", "bare repository inside"])
+def test_nothing_in_a_folder_of_records_is_run(results: Path, tmp_path_factory: pytest.TempPathFactory, bare: bool):
+    """A folder of records that is a repository whose configuration names a program."""
+    trap, place = tmp_path_factory.mktemp("trap"), results / "gridworld"
+    (trap / "program").write_text(f"#!/bin/sh\ntouch '{trap}/run'\n")
+    (trap / "program").chmod(0o755)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false", "-C", str(place)]
+    for words in (["init"], ["add", "."], ["commit", "-m", "records"]):
+        subprocess.run([*git, *words], check=True, capture_output=True)
+    for name in ("core.fsmonitor", "core.pager", "core.sshCommand", "diff.external"):
+        subprocess.run([*git, "config", name, str(trap / "program")], check=True)
+    subprocess.run([*git, "status"], check=True, capture_output=True)
+    assert (trap / "run").exists(), "the trap works"
+    (trap / "run").unlink()
+    if bare:
+        for inside in (place / ".git").iterdir():
+            inside.rename(place / inside.name)
+        (place / ".git").rmdir()
+        subprocess.run([*git, "config", "core.worktree", str(place)], check=True)
+    check(page_text(undrawn(results)))
+    assert not (trap / "run").exists()
 
 
 def test_a_page_needs_records(tmp_path: Path):

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 from paths import RESULTS
 
-from nbf_paper import records
 from nbf_paper.cli.main import main
 from nbf_paper.cli.reproduce import Reproduce
 from nbf_paper.experiments import choices
-from nbf_paper.records import run_key
+from nbf_paper.records import run_key, store
 
 FOLDERS = sorted(path.parent for path in RESULTS.glob("*/runs.json"))
 BENCHMARKS = {"peers": "python -m benchmarks.peers"}
@@ -51,14 +50,15 @@ def keys(command: str, folder: Path) -> set[str]:
     return {run_key(job.label, job.settings_in(folder)) for job in asked}
 
 
+@pytest.mark.usefixtures("unchecked")  # it parses tens of thousands of records
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_every_committed_run_is_found_as_recorded(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    for read in (records.read_runs, records.read_records):  # once for all runs
-        monkeypatch.setattr(records, read.__name__, functools.cache(read))
-    runs = records.read_runs(folder)
+    for read in (store.read_runs, store.read_records):  # once for all runs
+        monkeypatch.setattr(store, read.__name__, functools.cache(read))
+    runs = store.read_runs(folder)
     assert runs
     for run in runs:
-        assert records.completed(folder, run.key)
+        assert store.completed(folder, run.key)
         if folder.name in BENCHMARKS:
             assert run.command == BENCHMARKS[folder.name]
         else:

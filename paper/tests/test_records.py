@@ -1,19 +1,15 @@
-"""Laws of the records: what is written is read back, adding twice is adding once, a kill breaks nothing."""
+"""Laws of the records: what is written is read back, adding twice is adding once."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
-from tolerances import EXACT
 
 from nbf.errors import InputError
 from nbf.files.atomic import check_writable, write_atomically
@@ -29,7 +25,6 @@ from nbf_paper.records import (
     read_records,
     read_runs,
     run_key,
-    summary,
     write_records,
 )
 
@@ -225,105 +220,3 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     assert not completed(tmp_path, "bad")
     assert (tmp_path / "records.csv").read_bytes() == before
     assert [file for file in tmp_path.iterdir() if file.suffix == ".tmp"] == []
-
-
-# Forked from a program of its own, because this one runs the threads of jax.
-KILLED_AT_EVERY_LINE = textwrap.dedent("""
-    import os, signal, sys
-    from pathlib import Path
-    from nbf.files import atomic
-    from nbf_paper.records import store
-    from nbf_paper.records import Record, Run, add, read_records, read_runs
-
-    FILES, PURE = {store.__file__, atomic.__file__}, {"_parse"}  # which touches no file
-
-    def write(value):
-        records = [Record("e", "c", "pf", "", 8, 8, 0, step, "js", value, None, 1) for step in range(2)]
-        add(folder, records, Run(f"run {value}", value, "", 0.0, {}, {}))
-
-    def write_until(line):
-        def trace(frame, event, argument):
-            nonlocal line
-            if frame.f_code.co_filename not in FILES or frame.f_code.co_name in PURE:
-                return None
-            line -= event == "line"
-            if line < 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return trace
-        sys.settrace(trace)
-        write(2)
-        os._exit(0)
-
-    folder, killed, seen = Path(sys.argv[1]), 0, set()
-    write(1)
-    old = {file: file.read_bytes() for file in folder.iterdir()}
-    while True:
-        for file, content in old.items():
-            file.write_bytes(content)
-        child = os.fork() or write_until(killed)
-        _, status = os.waitpid(child, 0)
-        values = {record.value for record in read_records(folder)}
-        runs = {run.seed for run in read_runs(folder)}
-        assert len(read_records(folder)) == 2 and len(values) == 1, f"kill {killed}: half-written, {values}"
-        assert runs <= values, f"kill {killed}: claims {runs}, holds {values}"
-        seen.add((*values, *runs))
-        if not os.WIFSIGNALED(status):
-            break
-        killed += 1
-    assert status == 0
-    print(killed, sorted(seen), sorted(file.name for file in folder.iterdir()), sep=";")
-""")
-
-
-def test_a_writer_killed_at_any_line_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
-    program = [sys.executable, "-c", KILLED_AT_EVERY_LINE, str(tmp_path)]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    killed, seen, files = done.stdout.strip().split(";")
-    assert int(killed) > 100
-    # Each holds the records, then the run that is claimed to have made them, if any.
-    assert seen == "[(1.0,), (1.0, 1), (2.0,), (2.0, 2)]", "some moment was never hit"
-    assert files == "['records.csv', 'runs.json']", "what a kill left is cleared away by the next run"
-
-
-def test_runs_that_end_together_lose_nothing(tmp_path: Path) -> None:
-    script = textwrap.dedent("""
-        import sys
-        from nbf_paper.records import Record, Run, add
-        for turn in range(10):
-            seed = 100 * int(sys.argv[2]) + turn
-            add(sys.argv[1], [Record("e", "c", "pf", "", 8, 8, seed, 0, "js", 0.0, None, 1)],
-                Run(str(seed), seed, "", 0.0, {}, {}))
-    """)
-    writers = [subprocess.Popen([sys.executable, "-c", script, str(tmp_path), str(n)]) for n in range(3)]
-    assert [writer.wait() for writer in writers] == [0, 0, 0]
-    wanted = {100 * n + turn for n in range(3) for turn in range(10)}
-    assert {record.seed for record in read_records(tmp_path)} == wanted
-    assert {run.seed for run in read_runs(tmp_path)} == wanted
-
-
-def test_summary_over_seeds_and_over_episodes() -> None:
-    values = [0.11, 0.17, 0.4]
-    records = [dataclasses.replace(EXAMPLE, seed=seed, value=value) for seed, value in enumerate(values)]
-    records += [dataclasses.replace(EXAMPLE, filter="pf", arm="", value=0.3, se=0.02, episodes=200)]
-    by_filter = {entry.filter: entry for entry in summary(records)}
-    nbf, pf = by_filter["nbf"], by_filter["pf"]
-    np.testing.assert_allclose(nbf.value, np.mean(values), **EXACT)
-    assert nbf.se is not None
-    np.testing.assert_allclose(nbf.se, np.std(values, ddof=1) / np.sqrt(3), **EXACT)
-    assert (nbf.seeds, nbf.episodes) == (3, 500)
-    assert (pf.value, pf.se, pf.seeds, pf.episodes) == (0.3, 0.02, 1, 200)
-
-
-@given(table=TABLES)
-def test_summary_does_not_depend_on_the_order(table: list[tuple]) -> None:
-    records = [Record(*cells) for cells in table]
-    assert summary(records[::-1]) == summary(records)
-
-
-def test_summary_keeps_steps_metrics_and_arms_apart() -> None:
-    records = [*series(), *series(arm="enumerated"), *series(metric="nll"), *series(particles=32)]
-    found = summary(records)
-    assert len(found) == len(records)
-    assert {entry.seeds for entry in found} == {1}
-    assert [entry.step for entry in found[:5]] == [0, 1, 2, 3, ALL]

@@ -17,8 +17,9 @@ from nbf.errors import InputError
 from nbf.plot.episode import Episode, belief_figure, write_animation
 from nbf.plot.style import write_figure
 from nbf_paper.records import ALL, Record, RecordError
+from nbf_paper.report.labels import label, row_order
 from nbf_paper.report.plots import PANELS, divergence_figure
-from nbf_paper.report.tables import config_order, insert_table, label, markdown_table, row_order
+from nbf_paper.report.tables import config_order, insert_table, markdown_table
 
 STEPS = 20
 ROWS = [("pf", "", 512), ("pf", "", 32), ("nbf", "faithful", 16), ("approx", "faithful", 0), ("exact", "", 0)]
@@ -62,9 +63,12 @@ def pixels(figure: Figure, path: Path) -> np.ndarray:
 @pytest.mark.parametrize(
     ("row", "text"),
     [
-        (("nbf", "faithful", 16), "NBF (16)"),
+        (("nbf", "faithful", 16), "NBF (16), paper's flow"),
+        (("nbf", "paper", 16), "NBF (16), paper's flow to the letter"),
+        (("nbf", "paper-default", 16), "NBF (16), paper's flow to the letter, default update"),
         (("pf", "", 128), "PF (128)"),
-        (("approx", "faithful", 0), "Approx Beliefs"),
+        (("branching", "branches chosen", 64), "Fearnhead–Clifford (64), branches chosen"),
+        (("approx", "faithful", 0), "Approx Beliefs, paper's flow"),
         (("nbf", "enumerated", 16), "NBF (16), enumerated"),
         (("exact", "", 0), "Exact"),
         (("new", "", 0), "new"),
@@ -86,22 +90,43 @@ def test_table_text() -> None:
     records = [*recorded("8-2D-random"), *recorded("5-2D-random", seeds=2)]
     records = [record for record in records if (record.config, record.filter) != ("5-2D-random", "approx")]
     assert markdown_table(records) == "\n".join([
-        "| Filter             |   5-2D-random |   8-2D-random |",
-        "|--------------------|--------------:|--------------:|",
-        "| Exact              | 0.000 ± 0.000 | 0.000 ± 0.000 |",
-        "| Approx Beliefs     |             – | 0.400 ± 0.004 |",
-        "| NBF (16)           | 0.305 ± 0.005 | 0.300 ± 0.004 |",
-        "| PF (32)            | 0.205 ± 0.005 | 0.200 ± 0.004 |",
-        "| PF (512)           | 0.105 ± 0.005 | 0.100 ± 0.004 |",
-        "| *seeds × episodes* |     1–2 × 500 |       1 × 500 |",
+        "| Filter                       |     5-2D-random |     8-2D-random |",
+        "|------------------------------|----------------:|----------------:|",
+        "| Exact                        | 0.000 ± 0.000 † | 0.000 ± 0.000 † |",
+        "| Approx Beliefs, paper's flow |               – | 0.400 ± 0.004 † |",
+        "| NBF (16), paper's flow       |   0.305 ± 0.005 | 0.300 ± 0.004 † |",
+        "| PF (32)                      |   0.205 ± 0.005 | 0.200 ± 0.004 † |",
+        "| PF (512)                     |   0.105 ± 0.005 | 0.100 ± 0.004 † |",
+        "| *seeds × episodes*           |       1–2 × 500 |         1 × 500 |",
+        "",
+        "± is one standard error over training seeds and episodes: the larger of √(variance of the seeds' "
+        "means / seeds) and",
+        "√(sum of the seeds' squared errors over episodes) / seeds. † one training seed, so the error is over its "
+        "episodes alone.",
     ])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("seeds", "se", "words"),
+    [
+        (1, 0.1, "± is one standard error over episodes of one training seed, and does not cover other seeds."),
+        (2, None, "± is one standard error over training seeds."),
+        (1, None, ""),
+    ],
+)
+def test_a_table_says_what_its_errors_are(seeds: int, se: float | None, words: str) -> None:
+    records = [dataclasses.replace(record, se=se) for record in recorded("8-2D-random", seeds) if record.particles]
+    table, _, legend = markdown_table(records).partition("\n\n")
+    assert legend == words
+    assert "†" not in table
+    assert ("±" in table) == bool(words)
 
 
 def test_table_of_one_step_with_calls_and_without_errors() -> None:
     records = [dataclasses.replace(record, se=None) for record in recorded("8-2D-random")]
     lines = markdown_table(records, step=7, digits=4, calls=True, configs=["8-2D-random"]).splitlines()
     assert lines[0].split("|")[2].strip() == "Calls"
-    assert "| PF (512)           |   512 |      0.1070 |" in lines
+    assert "| PF (512)                     |   512 |      0.1070 |" in lines
 
 
 def test_a_table_of_nothing_is_an_error() -> None:
@@ -147,11 +172,16 @@ def test_wrong_markers_are_an_error_and_change_nothing(tmp_path: Path, text: str
 def test_lines_are_the_records_means_and_bands_their_errors() -> None:
     figure = divergence_figure(recorded("8-2D-random", seeds=2), ["8-2D-random"])
     (axis,) = figure.axes
-    assert [line.get_label() for line in axis.lines] == ["Approx Beliefs", "NBF (16)", "PF (32)", "PF (512)"]
+    assert [line.get_label() for line in axis.lines] == [
+        "Approx Beliefs, paper's flow",
+        "NBF (16), paper's flow",
+        "PF (32)",
+        "PF (512)",
+    ]
     for line, band, number in zip(axis.lines, axis.collections, (4, 3, 2, 1), strict=True):
         steps = np.arange(STEPS + 1)
         mean = number / 10 + steps / 1000 + 0.005
-        error = np.std([0, 0.01], ddof=1) / np.sqrt(2)
+        error = max(np.std([0, 0.01], ddof=1) / np.sqrt(2), np.sqrt(2 * 0.02**2) / 2)
         np.testing.assert_array_equal(line.get_xdata(), steps)
         np.testing.assert_allclose(np.asarray(line.get_ydata(), float), mean, **EXACT)
         corners = np.asarray(band.get_paths()[0].vertices)[:, 1]
@@ -166,7 +196,7 @@ def test_one_panel_per_configuration_and_missing_ones_say_so(tmp_path: Path) -> 
     ]  # fmt: skip
     (legend,) = figure.legends
     shown = [text.get_text() for text in legend.get_texts() if text.get_text().strip()]
-    assert shown == ["Approx Beliefs", "NBF (16)", "PF (32)", "PF (512)"]
+    assert shown == ["Approx Beliefs, paper's flow", "NBF (16), paper's flow", "PF (32)", "PF (512)"]
     assert pixels(figure, tmp_path / "figure.png").std() > 0
 
 

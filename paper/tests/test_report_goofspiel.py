@@ -45,7 +45,7 @@ def record(
 
 def cells(table: str) -> dict[str, list[str]]:
     """The rows of a table by their first cell."""
-    lines, _ = read_markdown(table)
+    lines, _, _ = read_markdown(table)
     return {name.strip(): [cell.strip() for cell in rest] for name, *rest in lines}
 
 
@@ -77,7 +77,7 @@ def test_halves_by_entropy_say_how_random_the_bids_were(tmp_path: Path) -> None:
     record(tmp_path, "k=6", ("js", "js_sharp", "js_diffuse"))
     table = cells(page(tmp_path).tables["goofspiel-entropy"])
     assert table["Filter"] == ["k=6, sharp", "k=6, diffuse"]
-    assert table["NBF (64)"] == ["0.060 ± 0.010"] * 2
+    assert table["NBF (64), paper's flow"] == ["0.060 ± 0.010"] * 2
     assert table["*entropy of a bid*"] == ["0.25", "–"]
     assert "Exact samples (64)" not in table, "its divergence is not recorded"
 
@@ -88,14 +88,14 @@ def test_trainings_are_shown_as_they_were(tmp_path: Path) -> None:
     record(tmp_path, "k=7", ("js",), [9.0, 8.0])
     found = page(tmp_path)
     table = cells(found.tables["goofspiel-training"])
-    assert table["k=4, faithful"] == ["100", "3000", "2", "2.0", "2.50", "1.00"]
-    assert table["k=7, faithful"] == ["100", "3000", "1", "1.5", "9.00", "8.00"]
+    assert table["k=4, paper's flow"] == ["100", "3000", "2", "2.0", "2.50", "1.00"]
+    assert table["k=7, paper's flow"] == ["100", "3000", "1", "1.5", "9.00", "8.00"]
     first, second = found.figures["goofspiel-loss.png"]().axes
     assert [axis.get_title() for axis in (first, second)] == ["k=4", "k=7"]
     points = np.asarray(first.lines[0].get_xydata(), float)
     np.testing.assert_allclose(points, [[12.5, 3], [37.5, 2], [62.5, 1], [87.5, 0.5]], **EXACT)
     assert [len(axis.lines) for axis in (first, second)] == [2, 1]
-    assert [text.get_text() for text in first.get_legend().get_texts()] == ["faithful"]
+    assert [text.get_text() for text in first.get_legend().get_texts()] == ["paper's flow"]
 
 
 def test_the_figure_is_by_round_and_claims_quote_the_records(tmp_path: Path) -> None:
@@ -104,11 +104,11 @@ def test_the_figure_is_by_round_and_claims_quote_the_records(tmp_path: Path) -> 
     (axis,) = found.figures["goofspiel.png"]().axes
     assert axis.get_xlabel() == "round"
     drawn = {line.get_label(): line.get_ydata() for line in axis.lines}
-    assert set(drawn) == {"NBF (64)", "NBF (64), autoregressive", "PF (512)"}
+    assert set(drawn) == {"NBF (64), paper's flow", "NBF (64), autoregressive", "PF (512)"}
     wanted = [value("k=4", ROWS[2], step) for step in ROUNDS]
     np.testing.assert_allclose(np.asarray(drawn["PF (512)"], float), wanted, **EXACT)
     claims = dict(found.claims)
     (better,) = (numbers for claim, numbers in claims.items() if claim.startswith("NBF outperforms"))
-    assert better == "k=4: NBF (64) 0.040, NBF (64), autoregressive 0.140, PF (512) 0.240"
+    assert better == "k=4: NBF (64), paper's flow 0.040, NBF (64), autoregressive 0.140, PF (512) 0.240"
     (later,) = (numbers for claim, numbers in claims.items() if "later rounds" in claim)
     assert later == "k=4: PF (512) 0.241, 0.242, 0.243"

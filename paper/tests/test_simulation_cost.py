@@ -171,7 +171,7 @@ def test_what_has_records_is_timed_once_and_a_new_arm_by_itself(recordings):
         assert {(e.filter, e.arm, e.particles, e.calls) for e in found if e.metric == metric} == rows
     page = report.page(recordings / "simulation-cost")
     page.figures["simulation-cost.png"]()
-    assert "NBF (4), default" in page.tables["simulation-cost"]
+    assert "NBF (4), wide softmax, default update" in page.tables["simulation-cost"]
     assert "PF (4)" in page.tables["simulation-cost-check"]
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from nbf import testing as testing
     from nbf.beliefs.categorical import CategoricalBelief as CategoricalBelief
     from nbf.beliefs.gaussian import GaussianBelief as GaussianBelief
+    from nbf.beliefs.lumped import LumpedBelief as LumpedBelief
+    from nbf.beliefs.lumped import LumpedState as LumpedState
     from nbf.beliefs.model import ModelBelief as ModelBelief
     from nbf.beliefs.particles import ParticleBelief as ParticleBelief
     from nbf.capabilities import Enumerable as Enumerable
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
     from nbf.filters.gaussian import ExtendedKalmanFilter as ExtendedKalmanFilter
     from nbf.filters.gaussian import KalmanFilter as KalmanFilter
     from nbf.filters.gaussian import UnscentedKalmanFilter as UnscentedKalmanFilter
+    from nbf.filters.lumped import LumpedFilter as LumpedFilter
     from nbf.filters.neural import BranchProposal as BranchProposal
     from nbf.filters.neural import CarryRule as CarryRule
     from nbf.filters.neural import EvenProposal as EvenProposal
@@ -83,8 +86,10 @@ if TYPE_CHECKING:
     from nbf.filters.neural import NoCorrection as NoCorrection
     from nbf.filters.particle import ParticleFilter as ParticleFilter
     from nbf.filters.point_mass import PointMassFilter as PointMassFilter
+    from nbf.filters.prediction import PredictionFilter as PredictionFilter
     from nbf.filters.prefixes import PrefixFilter as PrefixFilter
     from nbf.filters.recurrent import RecurrentFilter as RecurrentFilter
+    from nbf.filters.regularized import RegularizedParticleFilter as RegularizedParticleFilter
     from nbf.filters.run import run as run
     from nbf.filters.surprise import Surprise as Surprise
     from nbf.filters.surprise import SurpriseState as SurpriseState

@@ -220,9 +220,9 @@ def test_carried_particles_are_a_share_of_the_next_belief(model, key):
     assert share == pytest.approx(CarryRule().share * (1.0 - lightest) ** CarryRule().fading, rel=1e-4)
     after_one = np.asarray(step(own, OBSERVATIONS[0]))
     told = np.exp(np.asarray(filter.belief(first, environment).log_probs(points), np.float64))
-    np.testing.assert_allclose(told, (1 - share) * TABLE + share * after_one, **FLOAT)
+    # The model's own share is of the legal cells, here and when particles are made of it.
+    np.testing.assert_allclose(told, (1 - share) * own + share * after_one, **FLOAT)
     second, _ = filter.step(key, first, OBSERVATIONS[1], environment, policy)
-    # The model's own share is of the legal cells when particles are made of it.
     expected = step((1 - share) * own + share * after_one, OBSERVATIONS[1])
     np.testing.assert_allclose(second.embedding, expected, **FLOAT)
     forgotten, _ = bare.step(key, first, OBSERVATIONS[1], environment, policy)
@@ -555,6 +555,15 @@ def test_particles_on_illegal_states_have_no_weight(observation, even, key):
     np.testing.assert_allclose(weights.sum(), 1.0, **FLOAT)
     assert 1.0 <= float(info.ess) <= (5.0 if even else 3.0) + 1e-4
     assert not bool(info.recovered)
+
+
+@pytest.mark.parametrize("even", [True, False])
+def test_draws_on_illegal_states_are_not_evidence_against_an_observation(even, key):
+    """A deaf agent's symbols are all equally likely, wherever it is: p(y) = 1/5 for any model, also one of walls."""
+    environment, policy = small_grid(error=0.8)
+    filter = scripted(WALL, 0, WALL, 5, 8, even=even)
+    _, info = filter.update(key, filter.init(key, environment), jnp.asarray(1), environment, policy)
+    np.testing.assert_allclose(info.log_evidence, np.log(0.2), **FLOAT)
 
 
 def test_a_missing_observation_is_no_evidence(key):

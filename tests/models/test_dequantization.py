@@ -23,7 +23,15 @@ from nbf.models.dequantization import DequantizedFlowConfig
 from nbf.spaces import Box, Lattice
 
 SPACE = Lattice((3, 4))
-SMALL = {"layers": 2, "width": 8, "depth": 1, "noise_width": 8, "noise_depth": 1, "bins": 4, "quadrature": 24}
+SMALL: dict[str, Any] = {
+    "layers": 2,
+    "width": 8,
+    "depth": 1,
+    "noise_width": 8,
+    "noise_depth": 1,
+    "bins": 4,
+    "quadrature": 24,
+}
 KINDS = {
     "goofspiel": DequantizedFlowConfig("nlsq", "normal", "coupling", **SMALL),
     "spline, uniform noise": DequantizedFlowConfig("spline", "uniform", "uniform", **SMALL),

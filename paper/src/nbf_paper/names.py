@@ -18,6 +18,8 @@ LONG = f"8-2D-random{LONG_ENDING}"
 """Gridworld with episodes of 200 steps."""
 CARDS = (4, 5, 6, 7)
 """Numbers of cards of the paper's Goofspiel games."""
+LUMPED = "lumped"
+"""The arm of Goofspiel that has no model: the exact filter on the lumped state."""
 TRIANGULATION = "triangulation"
 
 TIMED_CONFIGS = ("8-2D-random", "8-3D-random", TRIANGULATION, "k=6")

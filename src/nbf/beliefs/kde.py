@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtr
 from jax.scipy.stats import norm
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
 from nbf.beliefs.particles import ParticleBelief
 from nbf.contracts import Belief
@@ -73,8 +73,22 @@ class KernelDensityBelief(Belief):
 
     def sample(self, key: Key[Array, ""], n: int) -> Float[Array, "n d"]:
         particle_key, noise_key = jax.random.split(key)
-        centres = self.states[resampling.draw(particle_key, self.log_weights, n)]
-        drawn = centres + self.bandwidth * jax.random.normal(noise_key, centres.shape)
+        return self.around(noise_key, resampling.draw(particle_key, self.log_weights, n))
+
+    def around(self, key: Key[Array, ""], chosen: Int[Array, " n"]) -> Float[Array, "n d"]:
+        """Draw one point from the kernel of each of some particles.
+
+        Args:
+            key: Random key.
+            chosen: Indices of the particles.
+
+        Returns:
+            n points; within the box, if it is bounded.
+        """
+        centres = self.states[chosen]
+        drawn = centres + self.bandwidth * jax.random.normal(key, centres.shape)
+        if not self.space.bounded:
+            return drawn
         return jnp.clip(drawn, jnp.asarray(self.space.low), jnp.asarray(self.space.high))
 
     def log_prob(self, state: Float[Array, " d"]) -> Float[Array, ""]:

@@ -26,8 +26,8 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from nbf import prng
-from nbf.capabilities import KnownTransitions, Prefixes
-from nbf.contracts import Environment, Observation
+from nbf.capabilities import KnownTransitions, Lumpable, Prefixes
+from nbf.contracts import Observation
 from nbf.environments.goofspiel_game import DRAW, LOSS, NONE, OVER, WIN, BidPolicy, GoofspielGame, public_features
 from nbf.environments.goofspiel_legality import Consistent
 from nbf.environments.goofspiel_listing import listing
@@ -38,10 +38,11 @@ MOST_LISTED = 8
 """Cards up to which all states are listed: 109 601 states."""
 
 
-class _Step(Environment):
+class _Step(Lumpable):
     """One round seen by the observer; `at` gives the environment of another one.
 
-    The start is the state before the first round, also in the environment of a later step.
+    The opponent does not see in which order it bid: m and the *set* of its bids are a sufficient state. The start is
+    the state before the first round, also in the environment of a later step.
     """
 
     game: GoofspielGame
@@ -144,7 +145,7 @@ class _Step(Environment):
         return state if self.game.standard else state.at[0].set(jax.random.randint(key, (), 0, self.game.cards))
 
     def transition(self, key: Key[Array, ""], state: Int[Array, " k"], policy: BidPolicy) -> Int[Array, " k"]:
-        probs = jnp.exp(self._log_probs(self.hand(state), policy))
+        probs = jnp.exp(self.symbol_log_probs(self.hand(state), policy))
         return self._after(state, prng.categorical(key, probs))
 
     def observe(self, key: Key[Array, ""], state: Int[Array, " k"], next_state: Int[Array, " k"]) -> Int[Array, ""]:
@@ -166,8 +167,14 @@ class _Step(Environment):
                 f"{OVER} (the game was over); got {observation!r}. Where it is missing, pass None."
             )
 
-    def _log_probs(self, hand: Bool[Array, " k"], policy: BidPolicy) -> Float[Array, " k"]:
-        return jnp.where(hand, policy.log_probs(self.features(hand)), -jnp.inf)
+    def first_log_probs(self) -> Float[Array, " k"] | None:
+        return None if self.game.standard else jnp.full(self.game.cards, -math.log(self.game.cards))
+
+    def symbol_log_probs(self, left: Bool[Array, " k"], policy: BidPolicy) -> Float[Array, " k"]:
+        return jnp.where(left, policy.log_probs(self.features(left)), -jnp.inf)
+
+    def choice_log_likelihoods(self, observation: Int[Array, ""]) -> Float[Array, " k"]:
+        return jnp.where(observation == self._outcome(jnp.arange(self.game.cards)), 0.0, -jnp.inf)
 
     def _after(self, state: Int[Array, " k"], card: Int[Array, ""]) -> Int[Array, " k"]:
         """The state after a bid in this round."""
@@ -181,7 +188,7 @@ class _Step(Environment):
 
 
 class LargeGoofspiel(_Step):
-    """A game of more than `MOST_LISTED` cards: its states are too many to be listed."""
+    """A game of more than `MOST_LISTED` cards: its states are too many to be listed, its lumped states are not."""
 
     space: Tokens
 
@@ -225,7 +232,7 @@ class Goofspiel(_Step, KnownTransitions, Prefixes):
 
     def transition_log_probs(self, state: Int[Array, " k"], policy: BidPolicy) -> Float[Array, " branches"]:
         stay = jnp.where(jnp.arange(self.game.cards) == 0, 0.0, -jnp.inf)
-        return jnp.where(self.over, stay, self._log_probs(self.hand(state), policy))
+        return jnp.where(self.over, stay, self.symbol_log_probs(self.hand(state), policy))
 
     def follow(self, state: Int[Array, " k"], policy: BidPolicy, branch: Int[Array, ""]) -> Int[Array, " k"]:
         return self._after(state, branch)
@@ -236,10 +243,7 @@ class Goofspiel(_Step, KnownTransitions, Prefixes):
 
     def choice_log_probs(self, policy: BidPolicy) -> Float[Array, "hands k"]:
         hands = jnp.asarray(listing(self.game).hands)[self.place]
-        return jax.vmap(self._log_probs, (0, None))(hands, policy)
-
-    def choice_log_likelihoods(self, observation: Int[Array, ""]) -> Float[Array, " k"]:
-        return jnp.where(observation == self._outcome(jnp.arange(self.game.cards)), 0.0, -jnp.inf)
+        return jax.vmap(self.symbol_log_probs, (0, None))(hands, policy)
 
 
 def goofspiel(

@@ -8,6 +8,7 @@ from jax.scipy.special import rel_entr
 from jaxtyping import Array, Float
 
 from nbf.beliefs.categorical import CategoricalBelief
+from nbf.beliefs.model import ModelBelief
 from nbf.beliefs.particles import ParticleBelief
 from nbf.capabilities import Enumerable
 from nbf.contracts import Belief
@@ -37,6 +38,7 @@ def state_probabilities(belief: Belief, environment: Enumerable) -> Float[Array,
 
     Args:
         belief: A particle belief counts as its weighted histogram; others are asked for the probability of each state.
+            What a model decodes to counts as it is, so that mass on illegal states is an error of the model.
         environment: Environment that enumerates its states.
 
     Returns:
@@ -48,4 +50,6 @@ def state_probabilities(belief: Belief, environment: Enumerable) -> Float[Array,
         cells = jax.vmap(environment.index)(belief.states)
         count = jax.tree.leaves(environment.states())[0].shape[0]
         return jnp.zeros(count).at[cells].add(jnp.exp(normalize(belief.log_weights)[0]))
+    if isinstance(belief, ModelBelief) and belief.tilt is None and belief.particles is None:
+        return jnp.exp(belief.decoded_log_probs(environment.states()))
     return jnp.exp(belief.log_probs(environment.states()))

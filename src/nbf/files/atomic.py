@@ -1,12 +1,24 @@
-"""Files that are replaced atomically: a program killed at any moment leaves the old content or the new one."""
+"""Files that are replaced atomically: a program killed at any moment leaves the old content or the new one.
+
+What is written goes to a temporary file beside the target first. Its name is drawn at random and the file is created,
+never opened: two writers have two files, whatever their process ids are.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
+import secrets
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from nbf.errors import InputError
+
+ABANDONED = 24 * 3600.0
+"""Seconds after which a temporary file is taken to be left by a killed program. No write takes as long, and clocks of
+computers that share a disk differ by less."""
 
 
 def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None:
@@ -20,16 +32,14 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None
     temporary = _temporary(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
+        with temporary.open("xb") as file, _removed(temporary):
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(target)
+            file.close()  # some systems replace no open file
+            temporary.replace(target)
     except OSError as error:
         raise _unwritable(target, error) from None
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 def check_writable(folder: str | os.PathLike[str]) -> None:
@@ -38,17 +48,43 @@ def check_writable(folder: str | os.PathLike[str]) -> None:
     Args:
         folder: Folder, made if need be.
     """
-    probe = _temporary(Path(folder).resolve() / "records.csv")
+    probe = _temporary(Path(folder).resolve() / "probe")
     try:
         probe.parent.mkdir(parents=True, exist_ok=True)
-        probe.write_bytes(b"")
-        probe.unlink(missing_ok=True)
+        with probe.open("xb") as file, _removed(probe):
+            file.close()
     except OSError as error:
         raise _unwritable(folder, error) from None
 
 
+def remove_abandoned(folder: str | os.PathLike[str], *names: str) -> None:
+    """Remove temporary files that programs which were killed have left in a folder a day ago or earlier.
+
+    Call it while no other program writes these files, that is under their lock.
+
+    Args:
+        folder: Folder to clear.
+        names: Names of the files that were being written.
+    """
+    for name in (*names, "probe"):
+        for left in Path(folder).glob(f".{glob.escape(name)}.*.tmp"):
+            with contextlib.suppress(OSError):
+                if time.time() - left.lstat().st_mtime > ABANDONED:
+                    left.unlink()
+
+
+@contextlib.contextmanager
+def _removed(temporary: Path) -> Iterator[None]:
+    """Remove a file of our own at the end, if it is still there."""
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
 def _temporary(target: Path) -> Path:
-    return target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    return target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
 
 
 def _unwritable(path: str | os.PathLike[str], error: OSError) -> InputError:

@@ -81,6 +81,7 @@ def until_some_weight(
         The last proposal, its log weights and how many attempts it took.
     """
 
+    @jax.jit  # traced once, for its shapes and as the body of the loop
     def attempt(number: Int[Array, ""]) -> tuple[Int[Array, ""], tuple[PyTree, Float[Array, " n"]]]:
         return number + 1, propose(prng.fold_in(key, number), number)
 

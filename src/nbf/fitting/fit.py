@@ -15,13 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import jax
-from jaxtyping import Array, Key
 
 from nbf import prng
-from nbf.contracts import BeliefModel, BeliefSource, Environment, Family, Filter, Policy, StateSpace
+from nbf.contracts import Environment, Family, Filter, Policy, StateSpace
 from nbf.environments.functional import One
 from nbf.errors import InputError
-from nbf.evaluation.calibration import Calibration, calibrate
+from nbf.evaluation.calibration import calibrate
 from nbf.fitting.fitted import FittedModel
 from nbf.fitting.teacher import belief_source, pooled, teacher_quality
 from nbf.models.autoregressive import AutoregressiveConfig
@@ -31,9 +30,12 @@ from nbf.models.enumerated import EnumeratedDecoderConfig
 from nbf.models.flow import CouplingFlowConfig
 from nbf.models.mixture import MixtureConfig
 from nbf.models.set_encoder import MeanConfig
+from nbf.sources.exact import ExactPosteriors
+from nbf.sources.filtered import FilterPosteriors
 from nbf.spaces import Box, Lattice, Tokens
 from nbf.training import intervals
 from nbf.training.config import FitConfig
+from nbf.training.fit import Fitted
 from nbf.training.fit import fit as train
 from nbf.training.progress import Progress
 
@@ -108,31 +110,38 @@ def fit(
     """
     family = _family(family)
     environment, _ = family.sample(prng.stream(seed, "fit"))
-    space = environment.space
     _check_state(environment)
     source, name = belief_source(
         family, environment, horizon=horizon, particles=particles, teacher=teacher, wall_band=wall_band
     )
-    config = _model_config(space, decoder, encoder, embedding)
+    config = _model_config(environment.space, decoder, encoder, embedding)
     settings = training if steps is None else replace(training, steps=steps)
-    streams = [prng.stream(seed, "fit", name) for name in ("parameters", "training", "calibration", "teacher")]
-    title = f"{type(config.decoder).__name__} for {space.signature}"
-    model = config.build(streams[0])
+    # Hashed and compared with run files: these words stay.
+    purpose = f"{config} on {horizon} steps of {name}, spread by {wall_band:g}, in {type(environment).__name__}"
+    trained = _train(seed, config, source, environment.space, settings, purpose, resume, progress)
+    return _measured(seed, trained, config, source, name, progress)
+
+
+def _train(
+    seed: int,
+    config: ModelConfig,
+    source: ExactPosteriors | FilterPosteriors,
+    space: StateSpace,
+    settings: FitConfig,
+    purpose: str,
+    resume: str | Path | None,
+    progress: bool,
+) -> Fitted:
+    """Train a new model; its seconds count the making of the beliefs too."""
+    model = config.build(prng.stream(seed, "fit", "parameters"))
     begin = time.monotonic()
     pool = pooled(prng.stream(seed, "fit", "pool"), source, settings, space, progress=progress)
     made = time.monotonic() - begin
-    fitted = train(
-        model, pool, settings, key=streams[1], resume=resume, progress=progress, title=title,
-        # Hashed and compared with run files: these words stay.
-        purpose=f"{config} on {horizon} steps of {name}, spread by {wall_band:g}, in {type(environment).__name__}",
-        held_out=source,
+    trained = train(
+        model, pool, settings, key=prng.stream(seed, "fit", "training"), resume=resume, progress=progress,
+        title=f"{type(config.decoder).__name__} for {space.signature}", purpose=purpose, held_out=source,
     )  # fmt: skip
-    calibration = _calibrate(streams[2], fitted.model, source, progress)
-    ess, walls = teacher_quality(streams[3], source)
-    return FittedModel(
-        fitted.model, config, calibration, name, ess, walls, len(fitted.losses) * intervals.CHUNK,
-        made + fitted.seconds, fitted.losses, fitted.held_out,
-    )  # fmt: skip
+    return replace(trained, seconds=made + trained.seconds)
 
 
 def _model_config(
@@ -169,6 +178,22 @@ def _check_state(environment: Environment) -> None:
         )
 
 
-def _calibrate(key: Key[Array, ""], model: BeliefModel, source: BeliefSource, progress: bool) -> Calibration:
+def _measured(
+    seed: int,
+    trained: Fitted,
+    config: ModelConfig,
+    source: ExactPosteriors | FilterPosteriors,
+    name: str,
+    progress: bool,
+) -> FittedModel:
+    """The trained model with its calibration on new beliefs, and the quality of its teacher."""
     with Progress("calibration", CALIBRATION_BELIEFS, 0, enabled=progress, unit="belief") as bar:
-        return calibrate(key, model, source, beliefs=CALIBRATION_BELIEFS, advance=bar.advance)
+        calibration = calibrate(
+            prng.stream(seed, "fit", "calibration"), trained.model, source, beliefs=CALIBRATION_BELIEFS,
+            advance=bar.advance,
+        )  # fmt: skip
+    ess, walls = teacher_quality(prng.stream(seed, "fit", "teacher"), source)
+    return FittedModel(
+        trained.model, config, calibration, name, ess, walls, len(trained.losses) * intervals.CHUNK, trained.seconds,
+        trained.losses, trained.held_out,
+    )  # fmt: skip

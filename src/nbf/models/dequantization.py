@@ -75,6 +75,8 @@ class DequantizedFlow(eqx.Module):
     """Draws of the noise by which `log_prob` estimates instead; 0 is quadrature."""
     base: str = eqx.field(static=True)
     """One of `flow.BASES`."""
+    noise_conditioned: bool = eqx.field(static=True)
+    """Whether the noise depends on θ, beside the state."""
 
     def __init__(
         self,
@@ -92,6 +94,7 @@ class DequantizedFlow(eqx.Module):
         base: str = "uniform",
         noise: str = "mlp",
         importance_samples: int = 0,
+        noise_conditioned: bool = True,
     ):
         """Draw the parameters.
 
@@ -109,6 +112,7 @@ class DequantizedFlow(eqx.Module):
             base: One of `flow.BASES`.
             noise: One of `NOISES`.
             importance_samples: Draws of the noise for `log_prob`; 0 is quadrature.
+            noise_conditioned: Whether the noise depends on θ, beside the state.
         """
         flow_key, noise_key = jax.random.split(key)
         self.space, self.points, self.base = lattice_of(space), points, base
@@ -116,18 +120,8 @@ class DequantizedFlow(eqx.Module):
         self.flow = Coupling(
             flow_key, dimension, embedding, transform=transform, layers=layers, width=width, depth=depth
         )
-        self.noise, self.noise_projection = None, None
-        inputs = dimension + embedding
-        if noise == "coupling":
-            self.noise = Coupling(
-                noise_key, dimension, inputs, transform=Affine(), layers=1, width=noise_width, depth=noise_depth
-            )
-        elif noise == "mlp":
-            network = Perceptron(
-                noise_key, inputs, 2 * dimension, width=noise_width, depth=noise_depth, zero_output=True
-            )
-            state, self.noise_projection = network.weights[0][:, :dimension], network.weights[0][:, dimension:]
-            self.noise = eqx.tree_at(lambda net: net.weights[0], network, state)
+        self.noise_conditioned, given = noise_conditioned, embedding if noise_conditioned else 0
+        self.noise, self.noise_projection = _noise_map(noise_key, noise, dimension, given, noise_width, noise_depth)
 
     def sample(self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace) -> Int[Array, "n d"]:
         return self._cells(BASES[self.base][0](key, (self.space.dimension, n)), embedding)
@@ -223,6 +217,7 @@ class DequantizedFlow(eqx.Module):
         """The logits of the noise, made from those of uniform noise, and log |det| of that map."""
         if self.noise is None:
             return base, jnp.zeros(())
+        embedding = embedding if self.noise_conditioned else embedding[:0]
         if isinstance(self.noise, Coupling):
             # The contributions of x and of θ, apart: θ's is shared by a belief's samples. `inverse`, not `forward`,
             # because it also gives the log-determinant.
@@ -236,6 +231,20 @@ class DequantizedFlow(eqx.Module):
         shift, log_scale = unstacked(raw.reshape(2, -1, *raw.shape[1:]))
         log_scale = log_scale_of(log_scale)
         return base * jnp.exp(log_scale) + shift, jnp.sum(log_scale, axis=0)
+
+
+def _noise_map(
+    key: Key[Array, ""], kind: str, dimension: int, embedding: int, width: int, depth: int
+) -> tuple[Perceptron | Coupling | None, Float[Array, "width m"] | None]:
+    """The map of the noise and, of a network, its first weights for θ, apart from those for the state."""
+    inputs = dimension + embedding
+    if kind == "coupling":
+        return Coupling(key, dimension, inputs, transform=Affine(), layers=1, width=width, depth=depth), None
+    if kind == "mlp":
+        network = Perceptron(key, inputs, 2 * dimension, width=width, depth=depth, zero_output=True)
+        of_state, of_belief = jnp.split(network.weights[0], [dimension], axis=1)
+        return eqx.tree_at(lambda net: net.weights[0], network, of_state), of_belief
+    return None, None
 
 
 @dataclass(frozen=True)
@@ -264,6 +273,8 @@ class DequantizedFlowConfig(DecoderConfig):
     """Gauss-Legendre points along each axis of a cell, for `log_prob`."""
     importance_samples: int = field(default=0, metadata={"added later": True})
     """Draws of the noise by which `log_prob` is estimated instead, for states of many dimensions; 0 is quadrature."""
+    noise_conditioned: bool = field(default=True, metadata={"added later": True})
+    """Whether the noise depends on θ, beside the state; uniform noise depends on neither."""
 
     def check(self, space: StateSpace) -> None:
         if not isinstance(space, Lattice | Tokens):
@@ -276,6 +287,10 @@ class DequantizedFlowConfig(DecoderConfig):
         transform_of(self.transform, self.bins)
         check_choice("base", self.base, tuple(BASES))
         check_choice("noise", self.noise, NOISES)
+        if self.noise == "uniform" and not self.noise_conditioned:
+            raise InputError(
+                "noise_conditioned=False says nothing of uniform noise, which has no network; leave it out."
+            )
         if self.importance_samples < 0:
             raise InputError(f"importance_samples must be 0 (quadrature) or more; got {self.importance_samples}.")
         most = int(LARGEST_QUADRATURE ** (1.0 / lattice.dimension) + 1e-9)
@@ -301,4 +316,5 @@ class DequantizedFlowConfig(DecoderConfig):
             base=self.base,
             noise=self.noise,
             importance_samples=self.importance_samples,
+            noise_conditioned=self.noise_conditioned,
         )

@@ -134,14 +134,9 @@ def fit(
         raise InputError("patience and random_sets belong to the loss of belief models; leave them out with a `loss`.")
     parameters, static = eqx.partition(model, eqx.is_inexact_array)
     parameters = jax.tree.map(jnp.copy, parameters)  # the compiled loop consumes its inputs; the model given stays
-    run = TrainingRun(parameters, optimizer_of(config).init(parameters), config, run_identity(config, key, purpose))
     path = Path(resume) if resume is not None else None
-    if path is not None:
-        checkpoint.remove_unfinished(path)
-        if path.exists():
-            run.load(path)
-        else:
-            run.save(path)  # an unwritable folder is an error now, not in half an hour
+    run = TrainingRun(parameters, optimizer_of(config).init(parameters), config, run_identity(config, key, purpose))
+    _resume(run, path)
     chunk = training_chunk(source, static, config, *(() if loss is None else (loss,)))
     check = held_out_loss(source if held_out is None else held_out, static, config, key)
     with Progress(title, config.steps, run.steps, enabled=progress) as bar:
@@ -151,6 +146,17 @@ def fit(
     run.check_finite()
     losses, checks = np.asarray(run.losses, np.float32), np.asarray(run.held_out, np.float32)
     return Fitted(eqx.combine(run.parameters, static), losses, run.seconds, checks)
+
+
+def _resume(run: TrainingRun, path: Path | None) -> None:
+    """Continue from the file if it exists, else begin it: an unwritable folder is an error now, not in half an hour."""
+    if path is None:
+        return
+    checkpoint.remove_unfinished(path)
+    if path.exists():
+        run.load(path)
+    else:
+        run.save(path)
 
 
 def _train(

@@ -13,11 +13,12 @@ from tyro.conf import arg
 from nbf.cli.command import Command, run, table_of
 from nbf.cli.main import Checkpoint
 from nbf.files.atomic import check_writable
+from nbf_paper.cli.audit import Audit
 from nbf_paper.cli.report import Report
 from nbf_paper.cli.reproduce import Reproduce
 from nbf_paper.cli.selfplay import Selfplay
 from nbf_paper.records import ALL, Record
-from nbf_paper.report.tables import label, row_order
+from nbf_paper.report.labels import label, row_order
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +101,7 @@ class Evaluate(Command):
 
 
 COMMANDS: dict[str, type[Command]] = {
-    kind.__name__.lower(): kind for kind in (Reproduce, Report, Train, Evaluate, Selfplay)
+    kind.__name__.lower(): kind for kind in (Reproduce, Report, Audit, Train, Evaluate, Selfplay)
 }
 
 

@@ -4,7 +4,9 @@ of simulator calls (paper/docs/beyond.md).
 Episodes, trained models and scores are those of each domain's own experiment. Where transition probabilities are known,
 the baselines are Fearnhead and Clifford's particle filter, in its original form and with the default filter's selection
 of branches, and particle filters of 512. Larger baselines, which need no model, have jobs of their own: where simulator
-calls are cheap, they are the fair comparison.
+calls are cheap, they are the fair comparison. So have the controls: the prior, the default filter with a model that was
+not trained, and on the plane a particle filter with the privileges of the default filter (look-ahead among candidates
+from its own kernel density).
 """
 
 from __future__ import annotations
@@ -24,20 +26,24 @@ from nbf.errors import InputError
 from nbf.evaluation.batches import in_batches
 from nbf.filters.approximate import ApproxBeliefs
 from nbf.filters.branching import BranchingFilter
+from nbf.filters.exact import ExactFilter
 from nbf.filters.neural import (
     BranchProposal,
     EvenProposal,
     IndependentProposal,
+    LookAheadProposal,
     NeuralBayesianFilter,
     NoCorrection,
 )
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.point_mass import PointMassFilter
+from nbf.filters.prediction import PredictionFilter
 from nbf.filters.prefixes import PrefixFilter
+from nbf.filters.regularized import RegularizedParticleFilter
 from nbf_paper.config import GridworldConfig, TriangulationConfig
 from nbf_paper.experiments import goofspiel, goofspiel_games, gridworld, triangulation
 from nbf_paper.experiments.job import Counter, Job
-from nbf_paper.experiments.rows import FilterRow, records_by_step
+from nbf_paper.experiments.rows import FilterRow, filter_keys, records_by_step
 from nbf_paper.experiments.selfplay import SelfPlayConfig
 from nbf_paper.names import GRIDWORLD_NAMES, LONG, LONG_ENDING, TRIANGULATION, domain_of
 from nbf_paper.records import ALL, Record
@@ -68,6 +74,10 @@ CALLS = {"gridworld": (128, 32), "goofspiel": (64,), "triangulation": (32, 16)}
 MODELS_OF = {"gridworld": "wide", "goofspiel": "autoregressive", "triangulation": "mixture"}
 """The arm of each domain whose model is used."""
 GAME_STEPS = 6000
+PARTS = {"neural": "beyond", "baselines": "rivals", "controls": "controls"}
+"""The parts of a configuration, each a job of its own, and how run keys name them."""
+UNTRAINED = "untrained, default"
+"""The default filter with a model that was not trained: what it reaches is not the model's merit."""
 
 
 def variant(name: str, model: BeliefModel, particles: int) -> NeuralBayesianFilter:
@@ -108,6 +118,19 @@ def baseline_rows(config: str) -> list[FilterRow]:
     return found
 
 
+def control_rows(config: str, untrained: BeliefModel) -> list[FilterRow]:
+    """What the default filter is to be compared with on any problem; none of it is trained."""
+    domain = domain_of(config)
+    truth = _truth(domain).get("truth", ExactFilter())
+    found = [FilterRow(PredictionFilter(truth), "prior", "", 0, 0)]
+    for n in CALLS[domain]:
+        found.append(FilterRow(NeuralBayesianFilter(untrained, n), "nbf", UNTRAINED, n, n))
+        if domain == "triangulation":
+            filter = RegularizedParticleFilter(n, candidates=LookAheadProposal().candidates)
+            found.append(FilterRow(filter, "pf-regularized", "look-ahead", n, n))
+    return found
+
+
 def _particle_filters(domain: str, sizes: Sequence[int]) -> list[FilterRow]:
     """Particle filters; in Triangulation their beliefs are kernel densities."""
     smooth = domain == "triangulation"
@@ -129,10 +152,12 @@ class BeyondJob(Job):
     episodes: int = 200
     steps: int | None = None
     """Gradient steps; None for the domain's own number."""
-    baselines: bool = False
-    """Whether the filters are the baselines of other sizes, which need no model, instead."""
+    part: str = "neural"
+    """Of `PARTS`; only the first one needs a trained model."""
 
     def __post_init__(self) -> None:
+        if self.part not in PARTS:
+            raise InputError(f"There is no part {self.part!r}; choose from {', '.join(PARTS)}.")
         if self.config not in CONFIGS:
             raise InputError(f"There is no configuration {self.config!r} here; choose from {', '.join(CONFIGS)}.")
 
@@ -142,25 +167,29 @@ class BeyondJob(Job):
 
     @property
     def title(self) -> str:
-        return f"beyond {self.config}{', baselines,' if self.baselines else ''} seed {self.seed}"
+        return f"beyond {self.config}{f', {self.part},' if self.part != 'neural' else ''} seed {self.seed}"
 
     @property
     def settings(self) -> dict[str, Any]:
         domain = domain_of(self.config)
         trained = {"arm": MODELS_OF[domain], "environment": self.grid.settings} if domain == "gridworld" else None
-        baselines = {"particles": list(MORE), "chosen": list(MORE_CHOSEN)}
+        of_part = {
+            "neural": {"calls": list(CALLS[domain]), "variants": VARIANTS},
+            "baselines": {"particles": list(MORE), "chosen": list(MORE_CHOSEN)},
+            "controls": {"calls": list(CALLS[domain]), "controls": ["prior", "untrained", "pf-regularized"]},
+        }
         return {
             "config": self.config,
             "seed": self.seed,
             "episodes": self.episodes,
             "steps": self.steps,
             "trained": trained or self.trainer.settings,
-            **(baselines if self.baselines else {"calls": list(CALLS[domain]), "variants": VARIANTS}),
+            **of_part[self.part],
         }
 
     @property
     def label(self) -> str:
-        return f"{self.config}/{'rivals' if self.baselines else 'beyond'}/{self.seed}"
+        return f"{self.config}/{PARTS[self.part]}/{self.seed}"
 
     @property
     def grid(self) -> GridworldConfig:
@@ -196,12 +225,15 @@ class BeyondJob(Job):
         return job
 
     def check(self, runs: Path) -> None:
-        if not self.baselines or domain_of(self.config) == "goofspiel":  # whose policies are needed in any case
+        if self.part == "neural" or domain_of(self.config) == "goofspiel":  # whose policies are needed in any case
             self.trainer.check(runs)
 
     def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
-        if self.baselines:
+        if self.part == "baselines":
             rows = baseline_rows(self.config)
+        elif self.part == "controls":
+            config = self.trainer.training_run(runs).model
+            rows = control_rows(self.config, config.build(prng.stream(self.seed, "beyond", "untrained")))
         else:
             training = self.trainer.training_run(runs)
             training.train()
@@ -232,10 +264,11 @@ def _gridworld(job: BeyondJob, rows: Sequence[FilterRow], runs: Path, bar: Count
     keys = jax.random.split(prng.stream(job.seed, "beyond", job.config), job.episodes)
     family = gridworld.family_of(config, job.seed)
     tracks = jax.jit(jax.vmap(functools.partial(gridworld.track, family, config.horizon)))(keys)
+    own = filter_keys(keys)
 
     def score(row: FilterRow) -> np.ndarray:
         batch = min(50, job.episodes)
-        return in_batches(functools.partial(gridworld.scores, row.filter), (keys, tracks), batch=batch)[0]
+        return in_batches(functools.partial(gridworld.scores, row.filter), (own, tracks), batch=batch)[0]
 
     return _records(job, rows, bar, score)
 
@@ -245,11 +278,12 @@ def _goofspiel(job: BeyondJob, rows: Sequence[FilterRow], runs: Path, bar: Count
     keys = jax.random.split(prng.stream(job.seed, "beyond", job.config), job.episodes)
     family = game.config.family(game.pool(runs).split().random)
     games = in_batches(functools.partial(goofspiel_games.tracks, family), (keys,), batch=batch)
+    own = filter_keys(keys)
 
     def score(row: FilterRow) -> np.ndarray:
         if row.name == "approx" or row.name == "nbf":
-            return goofspiel_games.belief_divergences(row.filter, keys, games, batch=batch)
-        return in_batches(functools.partial(goofspiel_games.scores, row.filter), (keys, games), batch=batch)["js"]
+            return goofspiel_games.belief_divergences(row.filter, own, games, batch=batch)
+        return in_batches(functools.partial(goofspiel_games.scores, row.filter), (own, games), batch=batch)["js"]
 
     return _records(job, rows, bar, score)
 
@@ -259,9 +293,10 @@ def _triangulation(job: BeyondJob, rows: Sequence[FilterRow], runs: Path, bar: C
     keys = jax.random.split(prng.stream(job.seed, "beyond", job.config), job.episodes)
     make = jax.jit(jax.vmap(functools.partial(triangulation.track, config.family(), config.horizon, 200)))
     tracks = in_batches(make, (keys,), batch=batch)
+    own = filter_keys(keys)
 
     def score(row: FilterRow) -> np.ndarray:
         of = functools.partial(triangulation.scores, row.filter, row.smooth)
-        return in_batches(of, (keys, tracks), batch=batch)[0]
+        return in_batches(of, (own, tracks), batch=batch)[0]
 
     return _records(job, rows, bar, score)

@@ -35,7 +35,7 @@ from nbf.filters.linearization import import_cuthbertlib
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.run import run
 from nbf_paper.experiments.job import Counter, Job
-from nbf_paper.experiments.rows import FilterRow, records_by_step
+from nbf_paper.experiments.rows import FilterRow, filter_keys, records_by_step
 from nbf_paper.records import ALL, Record
 
 TOGETHER = 65_536
@@ -178,7 +178,7 @@ def evaluate(job: ClassicalJob, bar: Counter) -> list[Record]:
         bar.describe(f"{job.title}: {row.label}")
         batch = max(1, min(settings.episodes, TOGETHER // max(1, row.particles)))
         score = functools.partial(scores, row.filter, environment)
-        found = in_batches(score, (keys, episodes), batch=batch, advance=bar.advance)
+        found = in_batches(score, (filter_keys(keys), episodes), batch=batch, advance=bar.advance)
         base = Record(
             experiment="classical", config="constant-velocity", filter=row.name, arm="", particles=row.particles,
             calls=row.calls, seed=job.seed, step=ALL, metric="log_evidence_error", value=0.0, se=None,

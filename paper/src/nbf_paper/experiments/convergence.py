@@ -35,6 +35,7 @@ from nbf.spaces import Lattice
 from nbf_paper.config import GridworldConfig
 from nbf_paper.experiments.gridworld import GridTrack, family_of, track
 from nbf_paper.experiments.job import Counter, Job
+from nbf_paper.experiments.rows import filter_keys
 from nbf_paper.records import ALL, Record
 
 MakeFilter = Callable[[int], Filter]
@@ -181,7 +182,9 @@ def evaluate(job: ConvergenceJob, bar: Counter) -> list[Record]:
     for n in settings.particles:
         bar.describe(f"{job.title}: n = {n}")
         batch = max(1, min(settings.episodes, TOGETHER // n))
-        errors = in_batches(functools.partial(sup_errors, make(n)), (keys, tracks), batch=batch, advance=bar.advance)
+        errors = in_batches(
+            functools.partial(sup_errors, make(n)), (filter_keys(keys), tracks), batch=batch, advance=bar.advance
+        )
         found.append(errors)
         for metric, values in zip(("sup_error", "sup_tv"), errors, strict=True):
             mean, error = mean_and_error(values)

@@ -45,10 +45,11 @@ from nbf_paper.experiments.goofspiel_evaluation import (
 from nbf_paper.experiments.goofspiel_games import embeddings, exact_samples, model_divergences, scores, tracks
 from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.experiments.policy_pool import SPLITS, PolicyPool, make_pool, pool_path, read_pool
-from nbf_paper.experiments.rows import FilterRow, records_by_step, with_training_seconds
+from nbf_paper.experiments.rows import FilterRow, filter_keys, records_by_step, with_training_seconds
 from nbf_paper.experiments.selfplay import SelfPlayConfig
 from nbf_paper.experiments.settings import model_settings, training_settings
 from nbf_paper.experiments.training_runs import TrainingRun
+from nbf_paper.names import LUMPED
 from nbf_paper.records import ALL, Record
 
 
@@ -66,11 +67,14 @@ FLOW = DequantizedFlowConfig(
 """The paper's, with the sizes of its table."""
 ARMS = {
     "faithful": GoofspielArm(FLOW),
+    "paper": GoofspielArm(replace(FLOW, noise_conditioned=False)),
     "autoregressive": GoofspielArm(AutoregressiveConfig(width=256)),
     "autoregressive-context": GoofspielArm(AutoregressiveConfig(width=256), context=True),
     "recurrent": GoofspielArm(replace(FLOW, width=64)),
 }
-"""`faithful` is the paper's model and `recurrent` its baseline; the others sample legal sequences only."""
+"""`faithful` is the paper's model, `paper` the same to the letter: its noise is not conditioned on θ, its learning rate
+is constant. `recurrent` is the paper's baseline; the others sample legal sequences only. The arm `lumped` has no model:
+see `goofspiel_lumped`."""
 EMBEDDING, ENCODER = 48, MeanConfig(width=128, depth=3)
 TRAINING = FitConfig(steps=150_000, batch=64, samples=64, optimizer="nadam", learning_rate=1e-3, schedule="cosine")
 POOL_GAMES, POOL_SAMPLES = 8192, 128
@@ -101,23 +105,24 @@ def evaluate(
     bar.describe(f"{title}: truth")
     family = job.config.family(getattr(pool.split(), split))
     games = in_batches(functools.partial(tracks, family), (keys,), batch=batch, advance=bar.advance)
-    records: list[Record] = []
+    records, own = list[Record](), filter_keys(keys)
     for row in filter_rows(job.arm, model, job.cards, settings):
         bar.describe(f"{title}: {row.label}")
         key = prng.stream(job.seed, "goofspiel", name, row.label, "importance")
         if isinstance(row.filter, ApproxBeliefs | NeuralBayesianFilter | RecurrentFilter):
             embed = functools.partial(embeddings, row.filter, row.particles or settings.approx_samples)
-            embedded, found = in_batches(embed, (keys, games), batch=batch, advance=bar.advance)
+            embedded, found = in_batches(embed, (own, games), batch=batch, advance=bar.advance)
             found["js"] = model_divergences(model, settings.importance_samples, key, embedded, games)
         else:
-            found = in_batches(functools.partial(scores, row.filter), (keys, games), batch=batch, advance=bar.advance)
+            found = in_batches(functools.partial(scores, row.filter), (own, games), batch=batch, advance=bar.advance)
         extra = by_entropy("js", found["js"], games.entropy)
         if not isinstance(row.filter, ApproxBeliefs):
-            extra["us_per_update"] = microseconds(row.filter, key, games), None
+            told = games.environments, games.policies, games.observations
+            extra["us_per_update"] = microseconds(row.filter, key, *told), None
         records += records_of(job, split, row, found, extra)
     if job.arm == "faithful":
         draw = functools.partial(exact_samples, settings.exact_samples)
-        found = in_batches(draw, (keys, games.truth), batch=batch)
+        found = in_batches(draw, (own, games.truth), batch=batch)
         hands = math.comb(job.cards, job.cards // 2)
         emp = FilterRow(PrefixFilter(), "emp", "", settings.exact_samples, hands)
         spread = by_entropy("entropy", games.entropy[:, None], games.entropy)
@@ -141,7 +146,7 @@ class GoofspielJob(Job):
 
     def __post_init__(self) -> None:
         if self.arm not in ARMS:
-            raise InputError(f"There is no arm {self.arm!r} for goofspiel; choose from {', '.join(ARMS)}.")
+            raise InputError(f"There is no arm {self.arm!r} for goofspiel; choose from {', '.join((*ARMS, LUMPED))}.")
         if not 3 <= self.cards <= MOST_LISTED:
             raise InputError(f"cards must be 3 to {MOST_LISTED}, for a posterior that is listed; got {self.cards}.")
         if self.policies.cards != self.cards:
@@ -239,4 +244,6 @@ class GoofspielJob(Job):
 
 def training_of(arm: str) -> FitConfig:
     """The training of the model of an arm."""
-    return recurrent.GOOFSPIEL_TRAINING if arm == "recurrent" else TRAINING
+    if arm == "recurrent":
+        return recurrent.GOOFSPIEL_TRAINING
+    return replace(TRAINING, schedule="constant") if arm == "paper" else TRAINING

@@ -12,9 +12,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
-from nbf.contracts import BeliefModel, Filter
+from nbf.contracts import BeliefModel, Environment, Filter, FilterState, Policy
 from nbf.environments.rollout import at_step
 from nbf.errors import InputError
 from nbf.evaluation.batches import mean_and_error, update_microseconds
@@ -23,7 +23,6 @@ from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.prefixes import PrefixFilter
 from nbf.filters.recurrent import RecurrentFilter
-from nbf_paper.experiments.goofspiel_games import GameTrack
 from nbf_paper.experiments.rows import FilterRow
 
 TIMED_UPDATES = 300
@@ -75,21 +74,33 @@ def filter_rows(arm: str, model: BeliefModel, cards: int, settings: GoofspielEva
     exact, hands = PrefixFilter(), math.comb(cards, cards // 2)
     rows = [FilterRow(ApproxBeliefs(model, settings.approx_samples, truth=exact), "approx", arm, 0, hands)]
     rows += [FilterRow(NeuralBayesianFilter.faithful(model, n), "nbf", arm, n, n) for n in settings.neural_filters]
+    if arm == "paper":
+        rows += [
+            FilterRow(NeuralBayesianFilter(model, n), "nbf", "paper-default", n, n) for n in settings.neural_filters
+        ]
     if arm == "faithful":
         rows += [FilterRow(ParticleFilter(n), "pf", "", n, n) for n in settings.particle_filters]
         rows += [FilterRow(exact, "exact", "", 0, hands)]
     return rows
 
 
-def microseconds(filter: Filter, key: Key[Array, ""], games: GameTrack) -> float:
-    """The time of one update, measured over and over in the first game."""
-    game = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), games)
-    told = jax.device_put((game.environments, game.policies))
-    rounds = [at_step(told, time, changing=True) for time in range(len(game.observations))]
-    steps = np.arange(TIMED_UPDATES + 1) % len(rounds)
-    keys = jax.random.split(key, len(steps))
-    inputs = [(key, int(game.observations[step]), *rounds[step]) for key, step in zip(keys, steps, strict=True)]
-    return update_microseconds(filter.step, filter.init(key, rounds[0][0]), inputs)
+def microseconds(
+    filter: Filter, key: Key[Array, ""], environments: Environment, policies: Policy,
+    observations: Int[np.ndarray, "episodes rounds"],
+) -> float:  # fmt: skip
+    """The time of one update, measured over and over in the first of some games, which starts anew after its end."""
+    told = jax.device_put(jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), (environments, policies)))
+    rounds = [at_step(told, time, changing=True) for time in range(observations.shape[1])]
+    times = np.arange(TIMED_UPDATES + 1) % len(rounds)
+    keys = jax.random.split(key, len(times))
+    start, step = filter.init(key, rounds[0][0]), filter.step
+
+    def restarted(key: Key[Array, ""], state: FilterState, first: bool, *inputs: Any) -> tuple[FilterState, Any]:
+        return step(key, start if first else state, *inputs)
+
+    seen = [int(outcome) for outcome in observations[0]]
+    inputs = [(key, bool(time == 0), seen[time], *rounds[time]) for key, time in zip(keys, times, strict=True)]
+    return update_microseconds(restarted, start, inputs)
 
 
 def by_entropy(

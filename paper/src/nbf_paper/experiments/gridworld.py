@@ -33,7 +33,7 @@ from nbf.training.config import FitConfig
 from nbf_paper.config import GridworldConfig
 from nbf_paper.experiments import recurrent
 from nbf_paper.experiments.job import Counter, Job
-from nbf_paper.experiments.rows import FilterRow, records_by_step
+from nbf_paper.experiments.rows import FilterRow, filter_keys, records_by_step
 from nbf_paper.experiments.settings import model_settings, training_settings
 from nbf_paper.experiments.training_runs import TrainingRun
 from nbf_paper.records import ALL, Record
@@ -183,7 +183,7 @@ def compare(
         flow = isinstance(getattr(getattr(row.filter, "model", None), "decoder", None), DequantizedFlow)
         batch = max(1, 256 // config.size**config.dimension) if flow else 50
         score = functools.partial(scores, row.filter)
-        js, ess = in_batches(score, (keys, tracks), batch=min(batch, episodes), advance=bar.advance)
+        js, ess = in_batches(score, (filter_keys(keys), tracks), batch=min(batch, episodes), advance=bar.advance)
         base = Record(
             experiment="gridworld", config=config.name, filter=row.name, arm=row.arm, particles=row.particles,
             calls=row.calls, seed=seed, step=ALL, metric="js", value=0.0, se=None, episodes=episodes,

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass, replace
 
+import jax
 import numpy as np
+from jaxtyping import Array, Key
 
 from nbf.contracts import Filter
 from nbf.evaluation.batches import mean_and_error
 from nbf_paper.records import Record
+
+FILTERS = zlib.crc32(b"filters")
+"""Names the stream of the filters among those of an episode."""
+
+
+def filter_keys(episodes: Key[Array, " episodes"]) -> Key[Array, " episodes"]:
+    """The key of the filters in each episode, given the key that made it: of a stream of their own.
+
+    A filter with the key of the episode would draw the episode's own numbers: in a random grid one of its first
+    particles was the goal, every time.
+    """
+    return jax.vmap(lambda key: jax.random.fold_in(key, FILTERS))(episodes)
 
 
 @dataclass(frozen=True)

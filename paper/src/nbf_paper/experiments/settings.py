@@ -166,6 +166,7 @@ def _decoder(config: Any) -> Settings:
                 "bins": config.bins,
                 "quadrature": config.quadrature,
                 "importance_samples": config.importance_samples,
+                **({} if config.noise_conditioned else {"noise_conditioned": False}),
             }
         case FlowMatchingConfig():
             return {

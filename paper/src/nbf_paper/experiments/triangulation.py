@@ -42,7 +42,7 @@ from nbf.training.config import FitConfig
 from nbf.training.progress import Progress
 from nbf_paper.config import TriangulationConfig
 from nbf_paper.experiments.job import Counter, Job
-from nbf_paper.experiments.rows import FilterRow, records_by_step, with_training_seconds
+from nbf_paper.experiments.rows import FilterRow, filter_keys, records_by_step, with_training_seconds
 from nbf_paper.experiments.settings import model_settings, training_settings
 from nbf_paper.experiments.training_runs import TrainingRun
 from nbf_paper.experiments.walks import WalkConfig, walk
@@ -220,7 +220,7 @@ def evaluate(job: Scored, rows: Sequence[FilterRow], bar: Counter) -> list[Recor
             episodes=settings.episodes,
         )  # fmt: skip
         score = functools.partial(scores, row.filter, row.smooth)
-        js, js_reference, ess = in_batches(score, (keys, tracks), batch=batch, advance=bar.advance)
+        js, js_reference, ess = in_batches(score, (filter_keys(keys), tracks), batch=batch, advance=bar.advance)
         records += records_by_step(base, "js", js) + records_by_step(base, "js_pf1024", js_reference)
         if row.name in ("nbf", "pf"):
             records += records_by_step(base, "ess", ess)

@@ -16,9 +16,9 @@ from nbf_paper.records.schema import (
     run_key,
 )
 from nbf_paper.records.store import add, completed, read_records, read_runs, records_path, write_records
-from nbf_paper.records.summaries import Summary, summary
+from nbf_paper.records.summaries import Over, Summary, summary
 
 __all__ = [
-    "ALL", "COLUMNS", "Record", "RecordError", "Row", "Run", "Summary", "add", "completed", "package_versions",
+    "ALL", "COLUMNS", "Over", "Record", "RecordError", "Row", "Run", "Summary", "add", "completed", "package_versions",
     "read_records", "read_runs", "records_path", "run_key", "summary", "write_records",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ from importlib import metadata
 from typing import Any, Literal
 
 from nbf.errors import InputError
+from nbf_paper.records.provenance import code_version, utc_now
 
 ALL: Literal["all"] = "all"
 """The step of a record that is the mean over the steps."""
@@ -142,6 +143,12 @@ class Run:
     versions: Mapping[str, str] = field(default_factory=package_versions)
     made: tuple[str, ...] = ()
     """Its series that no later run has replaced, as `config/filter/arm/particles/seed`; `add` fills them in."""
+    commit: str | None = field(default_factory=lambda: code_version().commit)
+    """Commit of the code; None if it is unknown, as in runs from before it was recorded."""
+    clean: bool | None = field(default_factory=lambda: code_version().clean)
+    """Whether the code was as committed."""
+    date: str | None = field(default_factory=utc_now)
+    """When it ended, in UTC: `2026-01-31T12:00:00Z`."""
 
 
 def to_json(value: Any, indent: int | None) -> str:

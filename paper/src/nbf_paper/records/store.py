@@ -6,6 +6,7 @@ one. `runs.json` never claims a run whose records are not on disk.
 
 from __future__ import annotations
 
+import _strptime  # noqa: F401 - loaded now, not while records are read
 import contextlib
 import csv
 import dataclasses
@@ -13,17 +14,24 @@ import io
 import json
 import math
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from nbf.files.atomic import check_writable, write_atomically
+from nbf.files.atomic import check_writable, remove_abandoned, write_atomically
+from nbf_paper.records.provenance import TIME_FORMAT, code_version
 from nbf_paper.records.schema import ALL, COLUMNS, Record, RecordError, Run, record_order, to_json
 
 try:
     import fcntl
-except ImportError:  # Windows has no such locks: there, one run per folder at a time.
+except ImportError:  # Windows has no such locks
     fcntl = None
+
+
+LATER = ("commit", "clean", "date")
+"""What runs were recorded without at first; there it is unknown."""
 
 
 def records_path(path: str | os.PathLike[str]) -> Path:
@@ -69,14 +77,18 @@ def read_runs(folder: str | os.PathLike[str]) -> list[Run]:
 
 
 def _run(entry: Mapping[str, Any]) -> Run:
-    run = Run(**{**entry, "made": tuple(entry["made"])})
+    run = Run(**{**dict.fromkeys(LATER), **entry, "made": tuple(entry["made"])})
+    nothing = type(None)
     kinds = {"key": (str,), "seed": (int,), "command": (str,), "seconds": (int, float), "config": (dict,),
-             "versions": (dict,), "made": (list,)}  # fmt: skip
+             "versions": (dict,), "made": (list,), "commit": (str, nothing), "clean": (bool, nothing),
+             "date": (str, nothing)}  # fmt: skip
     for name, kind in kinds.items():
         if type(entry.get(name)) not in kind:
             raise TypeError(f"the {name} of a run is {str(entry.get(name))[:40]!r}")
     if not all(isinstance(series, str) for series in run.made) or not math.isfinite(run.seconds):
         raise TypeError(f"the made or the seconds of run {run.key!r} are none")
+    if run.date is not None:
+        datetime.strptime(run.date, TIME_FORMAT)
     to_json(entry, indent=None)
     return run
 
@@ -137,7 +149,11 @@ def add(folder: str | os.PathLike[str], records: Iterable[Record], run: Run) -> 
 
 
 def completed(folder: str | os.PathLike[str], key: str) -> bool:
-    """Whether the run of this key is recorded, and every series of it is still on disk."""
+    """Whether the run of this key is recorded, and every series of it is still on disk.
+
+    Also notes which code is running, since what is asked for here is about to be run if it is not recorded.
+    """
+    code_version()
     run = next((run for run in read_runs(folder) if run.key == key), None)
     if run is None or not (Path(folder) / "records.csv").exists():
         return False
@@ -155,16 +171,21 @@ def _write_runs(folder: Path, runs: Iterable[Run]) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Lock a folder, so that two runs that end together do not lose each other's records."""
-    handle = os.open(folder, os.O_RDONLY) if fcntl else None
-    try:
-        if fcntl and handle is not None:
-            with contextlib.suppress(OSError):  # some network disks cannot lock a folder
-                fcntl.flock(handle, fcntl.LOCK_EX)
-        for name in ("records.csv", "runs.json"):
-            for left_by_a_kill in folder.glob(f".{name}.*.tmp"):
-                left_by_a_kill.unlink(missing_ok=True)
+    """Lock a folder, so that runs that end together do not lose each other's records: other processes and other threads
+    wait. Where the disk has no such locks, a warning says so."""
+    with contextlib.ExitStack() as stack:
+        try:
+            if fcntl is None:
+                raise OSError("this system has no locks of folders")
+            # A handle of its own for every lock: threads that shared one would not exclude each other.
+            handle = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, handle)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            remove_abandoned(folder, "records.csv", "runs.json")
+        except OSError as error:
+            warnings.warn(
+                f"{folder} cannot be locked ({error}). Let only one program at a time record there, or choose a folder "
+                "on another disk: of two that record at once, one may lose its records.",
+                stacklevel=4,
+            )
         yield
-    finally:
-        if handle is not None:
-            os.close(handle)

@@ -1,15 +1,25 @@
-"""Summaries of records over the training seeds."""
+"""Summaries of records over the training seeds.
+
+The error of a mean over S seeds, whose own means m_s have standard errors e_s over episodes, is the larger of
+
+    sqrt(var(m_s) / S)    and    sqrt(Σ_s e_s²) / S.
+
+The first contains both seeds and episodes in expectation, but with two or three seeds it is often far too small by
+chance; the second is what the episodes alone contribute, and is known well.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from nbf_paper.records.schema import Record, Row, record_order
+
+Over = Literal["", "seeds", "episodes", "seeds and episodes"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +37,9 @@ class Summary:
     value: float
     """The mean over the seeds."""
     se: float | None
-    """Standard error over seeds if there are two or more, else over episodes."""
+    """Standard error."""
+    over: Over
+    """What `se` covers; empty if there is none."""
     seeds: int
     episodes: int
     """Per seed; the fewest, where seeds differ."""
@@ -46,9 +58,19 @@ def summary(records: Iterable[Record]) -> list[Summary]:
     return [_summarise(group) for group in groups.values()]
 
 
+def standard_error(values: Sequence[float], errors: Sequence[float | None]) -> tuple[float | None, Over]:
+    """The error of the mean of the seeds' values, and what it covers; `errors` are those over each seed's episodes."""
+    within = [error for error in errors if error is not None]
+    by_episodes = math.hypot(*within) / len(values)
+    if len(values) == 1:
+        return (by_episodes, "episodes") if within else (None, "")
+    by_seeds = statistics.stdev(values) / math.sqrt(len(values))
+    return (max(by_seeds, by_episodes), "seeds and episodes") if within else (by_seeds, "seeds")
+
+
 def _summarise(group: list[Record]) -> Summary:
     first, values = group[0], [record.value for record in group]
-    spread = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else first.se
+    error, over = standard_error(values, [record.se for record in group])
     return Summary(
         experiment=first.experiment,
         config=first.config,
@@ -59,7 +81,8 @@ def _summarise(group: list[Record]) -> Summary:
         step=first.step,
         metric=first.metric,
         value=statistics.fmean(values),
-        se=spread,
+        se=error,
+        over=over,
         seeds=len(group),
         episodes=min(record.episodes for record in group),
     )

@@ -4,24 +4,35 @@
 |---|---|---|
 | `beyond-gridworld`, `beyond-goofspiel`, `beyond-triangulation` | configurations | mean JS to the truth |
 | `beyond` | one or two configurations of each domain | mean JS of the default filter, the paper's and the baselines |
+
+Where particles suffice for every branch, the default filter draws nothing, and its model is never asked. Such cells are
+marked; that they are such is decided by the records, in which the same filter with an untrained model is as exact.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from nbf_paper.names import domain_of
-from nbf_paper.records import Record, read_records
+from nbf_paper.records import ALL, Record, Row, Summary, read_records, summary
+from nbf_paper.report.labels import UNTRAINED
 from nbf_paper.report.plots import divergence_figure
 from nbf_paper.report.tables import Page, config_order, markdown_table
 
 HEADLINE = ("8-2D-random", "8-3D-random", "k=5", "k=6", "triangulation")
-SHOWN = {("nbf", "default"), ("nbf", "faithful"), ("branching", "branches chosen"), ("pf", ""), ("pf-kde", "")}
-"""The filters and arms of the headline table and of the figures."""
+SHOWN = {
+    ("nbf", "default"), ("nbf", "faithful"), ("branching", "branches chosen"), ("pf", ""), ("pf-kde", ""),
+    ("pf-regularized", "look-ahead"),
+}  # fmt: skip
+"""The filters and arms of the figures; the headline table has the controls too."""
+DEFAULT, BLIND = "default", f"{UNTRAINED}default"
+"""The default filter's arms: with the trained model, and with one that was never trained."""
+NOTHING = 0.0005
+"""A mean JS below this is printed as 0.000."""
 LARGER = (512, 1024)
 """Sizes of the larger particle filters that the figures show."""
 
@@ -30,17 +41,18 @@ def page(folder: Path) -> Page:
     """The tables and figures of the records in a folder."""
     records = read_records(folder)
     configs = sorted({record.config for record in records}, key=config_order)
+    exact = exact_cells(summary(record for record in records if record.step == ALL))
     tables: dict[str, str] = {}
     figures: dict[str, Callable[[], Figure]] = {}
     for domain in ("gridworld", "goofspiel", "triangulation"):
         mine = [config for config in configs if domain_of(config) == domain]
         if mine:
-            tables[f"beyond-{domain}"] = markdown_table(records, configs=mine, calls=True)
+            tables[f"beyond-{domain}"] = markdown_table(records, configs=mine, calls=True, exact=exact)
             figures[f"beyond-{domain}.png"] = functools.partial(figure, records, mine)
     shown = [config for config in HEADLINE if config in configs]
     if shown:
-        few = [record for record in records if (record.filter, record.arm) in SHOWN]
-        tables["beyond"] = markdown_table(few, configs=shown, calls=True)
+        few = [record for record in records if (record.filter, record.arm) in SHOWN | {("nbf", BLIND), ("prior", "")}]
+        tables["beyond"] = markdown_table(few, configs=shown, calls=True, exact=exact)
     captions = {
         "beyond": "JS to the truth, by simulator calls per update",
         "beyond-gridworld": "Gridworld: JS to the truth of the default filter, its parts, and its baselines",
@@ -50,6 +62,17 @@ def page(folder: Path) -> Page:
            for domain in ("gridworld", "goofspiel", "triangulation")},
     }  # fmt: skip
     return Page(tables, figures, title="Beyond the paper", captions=captions)
+
+
+def exact_cells(entries: Iterable[Summary]) -> set[tuple[Row, str]]:
+    """The rows and configurations in which the default filter is exact without its model: an untrained one, with as
+    many calls, has no error either."""
+    found: dict[tuple[str, int], dict[str, Summary]] = {}
+    for entry in entries:
+        if (entry.filter, entry.metric, entry.step) == ("nbf", "js", ALL) and entry.arm in (DEFAULT, BLIND):
+            found.setdefault((entry.config, entry.calls), {})[entry.arm] = entry
+    pairs = [arms for arms in found.values() if len(arms) == 2 and max(e.value for e in arms.values()) < NOTHING]
+    return {(entry.row, entry.config) for arms in pairs for entry in arms.values()}
 
 
 def figure(records: Sequence[Record], panels: Sequence[str]) -> Figure:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from nbf_paper.records import ALL, Record, Row, summary
-from nbf_paper.report.tables import label
+from nbf_paper.report.labels import label
 
 
 @dataclass(frozen=True)
@@ -20,14 +20,14 @@ class Claim:
 
 
 def beside(claims: Iterable[Claim], records: Iterable[Record]) -> Sequence[tuple[str, str]]:
-    """Each claim with its recorded numbers, a line for each configuration: `8-2D-fixed: NBF (32) 0.025, ...`."""
-    found = {(e.row, e.config, e.metric): e.value for e in summary(records) if e.step == ALL}
+    """Each claim with its recorded numbers, a line for each configuration: `8-2D-fixed: PF (32) 0.025, ...`."""
+    found = {(e.row, e.config, e.metric): e for e in summary(records) if e.step == ALL}
     lines = []
     for claim in claims:
         told = []
         for config in claim.configs:
-            values = [(row, found.get((row, config, claim.metric))) for row in claim.rows]
-            numbers = [f"{label(*row)} {value:.3f}" for row, value in values if value is not None]
+            entries = [found.get((row, config, claim.metric)) for row in claim.rows]
+            numbers = [f"{label(*e.row, e.experiment, [config])} {e.value:.3f}" for e in entries if e is not None]
             told += [f"{config}: {', '.join(numbers)}"] if numbers else []
         lines.append((claim.text, "\n".join(told) or "not recorded"))
     return lines

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 
 from nbf.plot.style import INK
 from nbf_paper.records import ALL, Record, Row, Summary, read_records, summary
-from nbf_paper.report.tables import FILTERS, Page, cell, label, layout, row_order
+from nbf_paper.report.labels import FILTERS, label, row_order
+from nbf_paper.report.tables import Page, cell, layout, legend
 
 METRICS = {
     "mean_error": "error of the mean", "covariance_error": "error of the covariance",
@@ -41,7 +42,7 @@ def table(records: list[Record]) -> str:
     lines = [["Filter", *METRICS.values()]]
     for row in sorted({row for row, _ in found}, key=row_order):
         lines.append([label(*row), *(cell(found.get((row, metric)), 4) for metric in METRICS)])
-    return layout(lines)
+    return layout(lines, legend(entry.over for entry in found.values()))
 
 
 def figure(records: list[Record]) -> Figure:

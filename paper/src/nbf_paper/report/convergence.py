@@ -11,11 +11,12 @@ from matplotlib.figure import Figure
 
 from nbf.plot.style import FAINT, INK
 from nbf_paper.records import Record, Summary, read_records, summary
-from nbf_paper.report.tables import MISSING, Page, cell, label, layout, row_order
+from nbf_paper.report.labels import label, row_order
+from nbf_paper.report.tables import MISSING, Page, cell, layout, legend
 
 FAMILIES = {
-    ("nbf", "tabular"): "NBF, perfect model", ("nbf", "tabular-default"): "NBF, perfect model, our variant",
-    ("nbf", "faithful"): "NBF, learned model", ("pf", ""): "PF",
+    ("nbf", "tabular"): "NBF, perfect model", ("nbf", "tabular-default"): "NBF, perfect model, default update",
+    ("nbf", "faithful"): "NBF, paper's flow", ("pf", ""): "PF",
 }  # fmt: skip
 """The names of the filters with their arms."""
 COLOURS = {("nbf", "tabular"): "#D55E00", ("nbf", "faithful"): "#E69F00", ("pf", ""): "#0072B2"}
@@ -91,7 +92,7 @@ def table(records: list[Record]) -> str:
             interval = f"{low.value:.3f} to {high.value:.3f}" if low and high else MISSING
             rates += [cell(values.get(metric), 3), interval]
         lines.append([_name(family), *(ends or [MISSING] * 2), *rates, equal_particles(perfect, curve, family)])
-    return layout(lines)
+    return layout(lines, legend(entry.over for entry in found))
 
 
 def equal_particles(perfect: list[Summary], curve: list[Summary], family: Family) -> str:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from nbf.plot.style import BELIEF, FAINT
 from nbf_paper.pictures import read_picture
 from nbf_paper.records import read_records, summary
-from nbf_paper.report.tables import Page, cell, layout
+from nbf_paper.report.tables import Page, cell, layout, legend
 
 COLUMNS = {
     "nll": ("NLL", 3), "entropy": ("entropy", 3), "nll_gap": ("NLL − entropy", 3), "energy_distance": ("energy", 4),
@@ -48,7 +48,8 @@ def page(folder: Path) -> Page:
     if pictures:
         figures["donuts.png"] = functools.partial(examples_figure, next(iter(pictures.values())))
         figures["donuts-densities.png"] = functools.partial(densities_figure, pictures)
-    return Page({"donuts": layout(lines)}, figures, "Donuts", CAPTIONS)
+    table = layout(lines, legend((entry.over for entry in found.values()), unit="donuts"))
+    return Page({"donuts": table}, figures, "Donuts", CAPTIONS)
 
 
 def examples_figure(picture: Picture) -> Figure:

@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 
 from nbf.plot.style import FAINT, INK
 from nbf_paper.records import ALL, Record, Summary, read_records, summary
+from nbf_paper.report.labels import label, row_labels, row_order
 from nbf_paper.report.plots import COLOURS
-from nbf_paper.report.tables import Page, label, markdown_table, row_order
+from nbf_paper.report.tables import Page, markdown_table
 
 CAPTIONS = {
     "fine-tuned": "The recurrent filter of randomized grids, adapted by m gradient steps at every filter step on "
@@ -40,16 +41,22 @@ def figure(records: list[Record]) -> Figure:
     found = [entry for entry in summary(records) if entry.metric == "js" and entry.step == ALL]
     tuned = sorted((entry for entry in found if entry.filter == "fine-tuned"), key=gradient_steps)
     others = sorted((entry for entry in found if entry.filter != "fine-tuned"), key=lambda e: row_order(e.row))
+    names = row_labels(found)
     drawing = Figure(figsize=(8.6, 3.4), layout="constrained")
     left, right = drawing.subplots(1, 2, sharey=True)
     _curve(left, [gradient_steps(entry) for entry in tuned], tuned)
     _curve(right, [entry.calls for entry in tuned], tuned)
     for entry, dash in zip(others, ("--", ":", "-.", "-") * len(others), strict=False):
         colour = COLOURS.get((entry.filter, ""), FAINT)
-        left.axhline(entry.value, color=colour, linestyle=dash, linewidth=1.5, label=label(*entry.row))
+        left.axhline(entry.value, color=colour, linestyle=dash, linewidth=1.5, label=names[entry.row])
         right.errorbar(entry.calls, entry.value, entry.se or 0.0, color=colour, marker="o", markersize=4.5)
         right.annotate(
-            label(*entry.row), (entry.calls, entry.value), (5, 5), textcoords="offset points", fontsize=8, color=INK
+            label(entry.filter, particles=entry.particles),
+            (entry.calls, entry.value),
+            (5, 5),
+            fontsize=8,
+            color=INK,
+            textcoords="offset points",
         )
     left.set_xlabel("gradient steps at every filter step (m)", color=INK)
     right.set_xlabel("simulator calls at every filter step", color=INK)

@@ -24,8 +24,9 @@ from nbf.plot.style import FAINT, INK
 from nbf_paper.names import CARDS, game_name
 from nbf_paper.records import ALL, Record, Row, Run, Summary, read_records, read_runs, summary
 from nbf_paper.report.claims import Claim, beside
+from nbf_paper.report.labels import MODELS, label, row_labels, row_order
 from nbf_paper.report.plots import COLOURS, divergence_figure
-from nbf_paper.report.tables import MISSING, Page, cell, label, layout, markdown_table, row_order
+from nbf_paper.report.tables import MISSING, Page, cell, layout, legend, markdown_table, one_among_several
 
 SPLITS = ("", "-run")
 """The endings of the tables' names and of the configurations: `k=6`, `k=6-run`."""
@@ -39,14 +40,15 @@ ARMS = {"faithful": COLOURS["nbf", ""], "autoregressive": COLOURS["nbf", "autore
         "recurrent": COLOURS["recurrent", ""]}  # fmt: skip
 
 CAPTIONS = {
-    "goofspiel": "Mean divergence over the rounds of a game; test policies drawn at random, as in the paper.",
+    "goofspiel": "Mean divergence over the rounds of a game; test policies drawn at random, as in the paper. *Exact, "
+    "lumped* is compared over the missing card and the set of bids, all others over sequences of bids.",
     "goofspiel-run": "The same, against test policies from a run of self-play that no training has seen.",
     "goofspiel-entropy": "Mean divergence in the half of the games in which the opponent's bids are the least random "
     "(sharp) and in the other half (diffuse); last row: the mean entropy of a bid there, in nats.",
     "goofspiel-entropy-run": "The same, against test policies from a run of self-play of their own.",
     "goofspiel-legality": "How many of a model's draws are sequences of bids that the rules allow.",
     "goofspiel-zero-weight": "In how many rounds every particle had weight zero at first, and was drawn again.",
-    "goofspiel-time": "Microseconds of one update, the median of 300 in a row; ± over training seeds.",
+    "goofspiel-time": "Microseconds of one update, the median of 300 in a row.",
     "goofspiel-training": "Gradient steps, games whose beliefs were trained on, minutes, and the loss over the "
     "first and the last fiftieth of the steps (nats; for a flow an upper bound of its negative log-likelihood).",
     "goofspiel.png": "Divergence from the exact posterior by round, one panel for each number of cards.",
@@ -126,11 +128,15 @@ def entropy_table(records: Sequence[Record], panels: Sequence[str]) -> str:
     }
     columns = [(config, half) for config in panels for half in HALVES]
     lines = [["Filter", *(f"{config}, {half}" for config, half in columns)]]
-    for row in sorted({row for row, _, metric in found if metric == "js_sharp"}, key=row_order):
-        lines.append([label(*row), *(cell(found.get((row, config, f"js_{half}")), 3) for config, half in columns)])
+    shown = {place: entry for place, entry in found.items() if place[2] in ("js_sharp", "js_diffuse")}
+    names, mixed = row_labels(shown.values()), one_among_several(entry.over for entry in shown.values())
+    for row in sorted(names, key=row_order):
+        entries = (shown.get((row, config, f"js_{half}")) for config, half in columns)
+        lines.append([names[row], *(cell(entry, 3, mixed=mixed) for entry in entries)])
     told = {(config, metric): entry for (_, config, metric), entry in found.items()}
     entropies = (told.get((config, f"entropy_{half}")) for config, half in columns)
-    return layout([*lines, ["*entropy of a bid*", *(f"{e.value:.2f}" if e else MISSING for e in entropies)]])
+    last = ["*entropy of a bid*", *(f"{e.value:.2f}" if e else MISSING for e in entropies)]
+    return layout([*lines, last], legend(entry.over for entry in shown.values()))
 
 
 # --- the trainings -------------------------------------------------------------------------------
@@ -153,7 +159,7 @@ def training_table(runs: Sequence[Run]) -> str:
         ]
         minutes, first, last = np.mean(numbers, axis=0)
         behind = [", ".join(sorted(steps)), ", ".join(sorted(games)), str(len(mine))]
-        lines.append([f"k={cards}, {arm}", *behind, f"{minutes:.1f}", f"{first:.2f}", f"{last:.2f}"])
+        lines.append([f"k={cards}, {MODELS.get(arm, arm)}", *behind, f"{minutes:.1f}", f"{first:.2f}", f"{last:.2f}"])
     return layout(lines)
 
 
@@ -168,7 +174,8 @@ def loss_figure(runs: Sequence[Run]) -> Figure:
         ):
             curve, arm = run.config["loss_curve"], run.config["arm"]
             steps = run.config["training"]["steps"] * (np.arange(len(curve)) + 0.5) / len(curve)
-            axis.plot(steps, curve, color=ARMS.get(arm, FAINT), linewidth=1.3, label=None if arm in names else arm)
+            name = None if arm in names else MODELS.get(arm, arm)
+            axis.plot(steps, curve, color=ARMS.get(arm, FAINT), linewidth=1.3, label=name)
             names.add(arm)
         axis.set_title(f"k={cards}", fontsize=10.5, color=INK)
         axis.set_xlabel("gradient step", fontsize=9.5, color=INK)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import re
 import struct
-import subprocess
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -99,7 +98,7 @@ def _section(report: HtmlReport, name: str, title: str) -> str:
     page, folder = report.pages[name], report.results / name
     captions = {**dict.fromkeys((*page.tables, *page.figures), title), **page.captions}
     runs = read_runs(folder)
-    facts = f"{len(runs)} run{'' if len(runs) == 1 else 's'}, recorded {changed(records_path(folder)).isoformat()}"
+    facts = f"{len(runs)} run{'' if len(runs) == 1 else 's'}, {recorded(runs, records_path(folder))}"
     parts = [
         f'<section id="{name}" aria-labelledby="{name}-title">\n<h2 id="{name}-title">{escape(title)}</h2>\n',
         f'<p class="faint">{facts} · <code>{escape(str(folder))}</code></p>\n',
@@ -108,12 +107,13 @@ def _section(report: HtmlReport, name: str, title: str) -> str:
         if shown in page.figures:
             parts.append(_figure(report.images[shown], captions[shown]))
         else:
-            parts.append(_table(f"table-{shown}", captions[shown], *read_markdown(page.tables[shown])))
+            rows, right, legend = read_markdown(page.tables[shown])
+            parts.append(_table(f"table-{shown}", " ".join(filter(None, (captions[shown], legend))), rows, right))
     if page.claims:
         rows = [["The paper says", "On record here"], *map(list, page.claims)]
         parts.append(_table(f"claims-{name}", "The paper's claims, and the numbers that speak to them.", rows))
     if runs:
-        caption = f"The commands that made the records, with {versions(runs)}."
+        caption = f"The commands that made the records, with {versions(runs)}; code of {code(runs)}."
         parts.append(_table(f"made-{name}", caption, made(runs), code=True))
     return "".join((*parts, "</section>\n"))
 
@@ -167,14 +167,15 @@ def markup(text: str) -> str:
     return re.sub(r"`(?P<code>[^`]+)`|\*\*(?P<strong>[^*]+)\*\*|\*(?P<em>[^*]+)\*", tagged, escape(text))
 
 
-def read_markdown(table: str) -> tuple[list[list[str]], list[bool]]:
-    """The rows of a table that `nbf_paper.report.tables.layout` wrote, and which of its columns align right."""
+def read_markdown(table: str) -> tuple[list[list[str]], list[bool], str]:
+    """The rows of a table that `nbf_paper.report.tables.layout` wrote, which of its columns align right, its legend."""
+    grid, _, legend = table.strip().partition("\n\n")
     lines = [
         [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line.strip())[1:-1]]
-        for line in table.strip().splitlines()
+        for line in grid.splitlines()
     ]
     head, rule, *body = lines
-    return [head, *body], [cell.endswith(":") for cell in rule]
+    return [head, *body], [cell.endswith(":") for cell in rule], " ".join(legend.split())
 
 
 # --- how it was made -----------------------------------------------------------------------------
@@ -201,17 +202,18 @@ def versions(runs: Iterable[Run]) -> str:
     return ", ".join(f"{package} {' and '.join(sorted(numbers))}" for package, numbers in found.items())
 
 
-def changed(path: Path) -> date:
-    """When a file was last changed: the date of its commit if git has it unchanged, else that of the file."""
-    git = ["git", "-C", str(path.parent)]
-    try:
-        done = [
-            subprocess.run([*git, *command, "--", path.name], capture_output=True, text=True, timeout=10, check=True)
-            for command in (("status", "--porcelain", "--ignored"), ("log", "-1", "--format=%cs"))
-        ]
-        state, committed = (process.stdout.strip() for process in done)
-        if committed and not state:
-            return date.fromisoformat(committed)
-    except (OSError, subprocess.SubprocessError, ValueError):
-        pass  # no git, or no repository of it
-    return date.fromtimestamp(path.stat().st_mtime)
+def code(runs: Iterable[Run]) -> str:
+    """The commits of the code of all runs."""
+    found: dict[str | None, set[bool | None]] = defaultdict(set)
+    for run in runs:
+        found[run.commit].add(run.clean)
+    names = [f"{commit[:12]}{'' if states == {True} else ' (changed)'}" for commit, states in found.items() if commit]
+    return ", ".join([*sorted(names), *(["an unknown commit"] if None in found else [])])
+
+
+def recorded(runs: Iterable[Run], path: Path) -> str:
+    """When the last run ended; where runs do not say, when their file was written."""
+    ends = [run.date for run in runs if run.date]
+    if ends:
+        return f"recorded {max(ends).partition('T')[0]}"
+    return f"file of {date.fromtimestamp(path.stat().st_mtime).isoformat()}"

@@ -20,7 +20,8 @@ from matplotlib.ticker import MaxNLocator
 from nbf.plot.style import BLUE, FAINT, GREEN, INK, ORANGE, PINK, SKY, VERMILION
 from nbf_paper.names import FIXED, RANDOM
 from nbf_paper.records import ALL, Record, RecordError, Row, Summary, summary
-from nbf_paper.report.tables import config_order, label, row_order
+from nbf_paper.report.labels import row_labels, row_order
+from nbf_paper.report.tables import config_order
 
 PANELS = {"fixed": FIXED, "random": RANDOM}
 """The panels of the paper's two figures."""
@@ -56,16 +57,17 @@ def divergence_figure(
     `configs` is one of `PANELS`, or any list; every recorded configuration by default. The exact
     filter, whose divergence is zero, is not drawn.
     """
-    found = [entry for entry in summary(records) if entry.metric == metric and entry.step != ALL]
-    found = [entry for entry in found if entry.filter != "exact"]
+    found = summary(
+        record for record in records if record.metric == metric and record.step != ALL and record.filter != "exact"
+    )
     panels = list(configs) if configs is not None else sorted({entry.config for entry in found}, key=config_order)
     found = [entry for entry in found if entry.config in panels]
     if not found:
         raise RecordError(f"No record has metric {metric!r} by step in {panels}: there is nothing to draw.")
-    looks = _looks({entry.row for entry in found})
+    looks, names = _looks({entry.row for entry in found}), row_labels(found)
     wide, across = len(panels) > 2, min(len(panels), ACROSS)
     down = math.ceil(len(panels) / across)
-    size = (0.8 if wide else 2.9) + 2.8 * across, 0.9 + 2.6 * down
+    size = (0.8 if wide else 3.7) + 2.8 * across, 0.9 + 2.6 * down
     figure = Figure(figsize=size, layout="constrained")
     places = figure.subplots(down, across, sharey=True, squeeze=False)
     axes = list(places.flat)[: len(panels)]
@@ -73,11 +75,11 @@ def divergence_figure(
         unused.remove()
     for axis, config in zip(axes, panels, strict=True):
         axis.set_title(_plain(config), fontsize=10.5, color=INK)
-        _draw_lines(axis, [entry for entry in found if entry.config == config], looks)
+        _draw_lines(axis, [entry for entry in found if entry.config == config], looks, names)
     _frame_panels(axes, logarithmic)
     for first in axes[::across]:
         first.set_ylabel("JS divergence (nats)" if metric == "js" else metric, fontsize=9.5, color=INK)
-    _line_key(figure, looks, wide)
+    _line_key(figure, looks, names, wide)
     return figure
 
 
@@ -111,9 +113,9 @@ def _tint(colour: str, whiteness: float) -> tuple[float, ...]:
     return tuple(part + (1 - part) * whiteness for part in to_rgb(colour))
 
 
-def _line_key(figure: Figure, looks: Mapping[Row, dict[str, Any]], wide: bool) -> None:
+def _line_key(figure: Figure, looks: Mapping[Row, dict[str, Any]], names: Mapping[Row, str], wide: bool) -> None:
     """The legend: above many panels, in columns that keep a filter's lines together; beside few panels."""
-    handles = [(row[0], Line2D([], [], label=_plain(label(*row)), **look)) for row, look in looks.items()]
+    handles = [(row[0], Line2D([], [], label=_plain(names[row]), **look)) for row, look in looks.items()]
     style: dict[str, Any] = {"frameon": False, "fontsize": 9, "handlelength": 3.2, "labelcolor": INK}
     if not wide:
         figure.legend(handles=[handle for _, handle in handles], loc="outside right upper", **style)
@@ -125,7 +127,9 @@ def _line_key(figure: Figure, looks: Mapping[Row, dict[str, Any]], wide: bool) -
     figure.legend(handles=columns, loc="outside upper center", ncols=len(columns) // 2, columnspacing=1.6, **style)
 
 
-def _draw_lines(axis: Axes, entries: list[Summary], looks: Mapping[Row, dict[str, Any]]) -> None:
+def _draw_lines(
+    axis: Axes, entries: list[Summary], looks: Mapping[Row, dict[str, Any]], names: Mapping[Row, str]
+) -> None:
     if not entries:
         axis.text(0.5, 0.5, "not recorded", transform=axis.transAxes, ha="center", va="center", color=FAINT)
         axis.set_xticks([])
@@ -140,7 +144,7 @@ def _draw_lines(axis: Axes, entries: list[Summary], looks: Mapping[Row, dict[str
         error = np.array([entry.se or 0.0 for entry in line])
         axis.fill_between(steps, mean - error, mean + error, color=look["color"], alpha=0.18, linewidth=0)
         every = max(1, len(steps) // 7)
-        axis.plot(steps, mean, label=label(*row), markevery=every, zorder=4 if row[0] == "nbf" else 3, **look)
+        axis.plot(steps, mean, label=names[row], markevery=every, zorder=4 if row[0] == "nbf" else 3, **look)
 
 
 def _frame_panels(axes: Sequence[Axes], logarithmic: bool) -> None:

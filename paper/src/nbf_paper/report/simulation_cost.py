@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,11 +21,14 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from nbf.plot.style import FAINT, INK
 from nbf_paper.names import LONG_ENDING, domain_of
-from nbf_paper.records import ALL, Record, RecordError, Row, read_records, records_path, summary
-from nbf_paper.report.tables import FILTERS, MISSING, Page, label, layout, row_order
+from nbf_paper.records import ALL, Over, Record, RecordError, Row, Summary, read_records, records_path, summary
+from nbf_paper.report.beyond import exact_cells
+from nbf_paper.report.labels import FILTERS, label, row_order
+from nbf_paper.report.tables import MISSING, Page, layout, legend, marks, one_among_several
 
 BASELINES = {("pf", ""): "#0072B2", ("pf-kde", ""): "#56B4E9", ("branching", "branches chosen"): "#444444"}
 """Filters and arms that neural filters are set against, with their colours."""
+EXPERIMENT = "simulation-cost"
 LEAST = 4e-4
 """Replaces a divergence of zero, which has no logarithm; a table shows it as 0.000."""
 COSTS = (0.0, 100.0, 10_000.0)
@@ -50,6 +53,10 @@ class Point:
     microseconds: float
     """Time of an update without a cost of calls."""
     calls: int
+    over: Over = ""
+    """What `se` covers."""
+    exact: bool = False
+    """Whether it is so without its model."""
 
     def time(self, cost: float) -> float:
         """µs of an update when a call costs so many µs."""
@@ -87,18 +94,21 @@ def points(records: Sequence[Record], results: Path) -> dict[str, list[Point]]:
     short episodes."""
     times = {(entry.config, entry.row): entry for entry in summary(records) if entry.metric == "us_per_update"}
     times |= {(f"{config}{LONG_ENDING}", row): entry for (config, row), entry in times.items()}
-    found: dict[str, list[Point]] = {}
-    for config in sorted({config for config, _ in times}):
+    configs = sorted({config for config, _ in times})
+    beyond = results / "beyond"
+    means = {source: _divergences(source) for source in {beyond, *(results / domain_of(config) for config in configs)}}
+    exact, found = exact_cells(means[beyond]), {}
+    for config in configs:
         own = results / domain_of(config)
         mine: dict[Row, Point] = {}
-        for source in (own, results / "beyond"):
-            for entry in summary(read_records(source)) if records_path(source).exists() else ():
-                row = entry.row
-                time = times.get((config, row))
+        for source in (own, beyond):
+            for entry in means[source]:
+                row, time = entry.row, times.get((config, entry.row))
                 told = source == own or row[:2] == ("nbf", "default") or row[:2] in BASELINES
-                if (entry.config, entry.metric, entry.step) == (config, "js", ALL) and time is not None and told:
+                if entry.config == config and time is not None and told:
                     # Where both have a record, that of the domain's own experiment counts.
-                    mine.setdefault(row, Point(row, entry.value, entry.se or 0.0, time.value, entry.calls))
+                    point = Point(row, entry.value, entry.se or 0.0, time.value, entry.calls, entry.over)
+                    mine.setdefault(row, replace(point, exact=source == beyond and (row, config) in exact))
         if mine:
             found[config] = list(mine.values())
     if not found:
@@ -107,6 +117,12 @@ def points(records: Sequence[Record], results: Path) -> dict[str, list[Point]]:
             "`nbf-paper reproduce simulation-cost`."
         )
     return {config: sorted(each, key=lambda point: row_order(point.row)) for config, each in found.items()}
+
+
+def _divergences(source: Path) -> list[Summary]:
+    """The mean divergences of a folder of records; none if it has none."""
+    records = read_records(source) if records_path(source).exists() else []
+    return summary(record for record in records if (record.metric, record.step) == ("js", ALL))
 
 
 def break_even(own: Point, baselines: Sequence[Point]) -> str:
@@ -136,14 +152,20 @@ def table(found: Mapping[str, Sequence[Point]]) -> str:
     """One line for each neural filter of each configuration."""
     heads = ["Configuration", "Filter", "JS", "µs without cost", "calls"]
     lines = [[*heads, *(f"better than any {FILTERS[baseline]} from" for baseline, _ in BASELINES)]]
-    for config, each in found.items():
-        for point in each:
-            if point.row[0] == "nbf":
-                baselines = [[other for other in each if other.row[:2] == baseline] for baseline in BASELINES]
-                numbers = [f"{point.js:.3f} ± {point.se:.3f}", f"{point.microseconds:.0f}", f"{point.calls}"]
-                ends = [break_even(point, some) for some in baselines]
-                lines.append([name_of(config), label(*point.row), *numbers, *ends])
-    return layout(lines)
+    shown = [(config, point) for config, each in found.items() for point in each if point.row[0] == "nbf"]
+    mixed = one_among_several(point.over for _, point in shown)
+    for config, point in shown:
+        baselines = [[other for other in found[config] if other.row[:2] == baseline] for baseline in BASELINES]
+        js = f"{point.js:.3f} ± {point.se:.3f}{marks(point.over, mixed=mixed, exact=point.exact)}"
+        numbers = [js, f"{point.microseconds:.0f}", f"{point.calls}"]
+        lines.append(
+            [name_of(config), _label(config, point), *numbers, *(break_even(point, some) for some in baselines)]
+        )
+    return layout(lines, legend((point.over for _, point in shown), exact=any(point.exact for _, point in shown)))
+
+
+def _label(config: str, point: Point) -> str:
+    return label(*point.row, EXPERIMENT, [config])
 
 
 def baseline_js(baselines: Sequence[Point], price: Callable[[Point], float], spent: float) -> str:
@@ -161,17 +183,19 @@ def equal_table(found: Mapping[str, Sequence[Point]]) -> str:
     same number of calls and the same time."""
     heads = ["Configuration", "Filter", "calls", "µs", "JS"]
     lines = [[*heads, "PF, equal calls", "PF, equal time", "FC, equal calls", "FC, equal time"]]
+    chosen = ("nbf", "faithful"), ("nbf", "default")
     for config, each in found.items():
         kind = "pf-kde" if any(point.row[0] == "pf-kde" for point in each) else "pf"
         kinds = [[point for point in each if point.row[0] == name] for name in (kind, "branching")]
         for point in each:
-            if point.row[0] == "nbf" and point.row[1] in ("faithful", "default"):
-                cells = [f"{point.calls}", f"{point.microseconds:.0f}", f"{point.js:.3f}"]
+            if point.row[:2] in chosen:
+                js = f"{point.js:.3f}{marks(point.over, exact=point.exact)}"
+                cells = [f"{point.calls}", f"{point.microseconds:.0f}", js]
                 for baselines in kinds:
                     cells.append(baseline_js(baselines, lambda baseline: baseline.calls, float(point.calls)))
                     cells.append(baseline_js(baselines, lambda baseline: baseline.microseconds, point.microseconds))
-                lines.append([name_of(config), label(*point.row), *cells])
-    return layout(lines)
+                lines.append([name_of(config), _label(config, point), *cells])
+    return layout(lines, legend([], exact=any(p.exact for each in found.values() for p in each if p.row[:2] in chosen)))
 
 
 def check_table(records: Sequence[Record]) -> str:
@@ -185,18 +209,24 @@ def check_table(records: Sequence[Record]) -> str:
         cost = float(metric.removeprefix("us_per_update_").removesuffix("us"))
         foretold = plain.value + entry.calls * cost
         numbers = f"{cost:.0f}", f"{entry.value:.0f}", f"{foretold:.0f}", f"{entry.value / foretold:.3f}"
-        lines.append([name_of(config), label(*row), *numbers])
+        lines.append([name_of(config), label(*row, EXPERIMENT, [config]), *numbers])
     return layout(lines)
 
 
 def figure(found: Mapping[str, Sequence[Point]]) -> Figure:
     """Divergence against calls and time: a row for each configuration, a column for the calls and for each cost."""
-    drawn = Figure(figsize=(2.6 * (len(COSTS) + 1) + 1.8, 2.5 * len(found) + 0.4), layout="constrained")
+    drawn = Figure(figsize=(2.6 * (len(COSTS) + 1), 2.5 * len(found) + 0.9), layout="constrained")
     axes = drawn.subplots(len(found), len(COSTS) + 1, squeeze=False, sharey="row")
     arms = sorted({point.row[1] for each in found.values() for point in each if point.row[0] == "nbf"})
     arms.sort(key=lambda arm: row_order(("nbf", arm, 0)))
     colours = {("nbf", arm): NEURAL[place % len(NEURAL)] for place, arm in enumerate(arms)}
     colours |= BASELINES
+    names = {
+        family: label(
+            *family, 0, EXPERIMENT, [c for c, each in found.items() if any(p.row[:2] == family for p in each)]
+        )
+        for family in colours
+    }
     handles = {}
     for line, (config, each) in zip(axes, found.items(), strict=True):
         for axis, cost in zip(line, (None, *COSTS), strict=True):
@@ -204,7 +234,7 @@ def figure(found: Mapping[str, Sequence[Point]]) -> Figure:
                 mine = sorted((p for p in each if p.row[:2] == family), key=lambda point: point.calls)
                 if mine:
                     times, values = [p.calls if cost is None else p.time(cost) for p in mine], [p.js for p in mine]
-                    (handles[label(*family)],) = axis.plot(times, values, "o-", color=colour, markersize=3.5)
+                    (handles[names[family]],) = axis.plot(times, values, "o-", color=colour, markersize=3.5)
             axis.set(xscale="log")
             if cost == 0.0:  # hardly more than one power of ten
                 axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
@@ -219,7 +249,9 @@ def figure(found: Mapping[str, Sequence[Point]]) -> Figure:
         axis.set_title(_cost(cost), fontsize=10, color=INK)
     for axis, told in zip(axes[-1], ("calls of an update", *["µs of an update"] * len(COSTS)), strict=True):
         axis.set_xlabel(told, fontsize=9, color=INK)
-    drawn.legend(handles.values(), handles, loc="outside right upper", frameon=False, fontsize=8.5, labelcolor=INK)
+    drawn.legend(
+        handles.values(), handles, loc="outside upper center", ncols=3, frameon=False, fontsize=8.5, labelcolor=INK
+    )
     return drawn
 
 

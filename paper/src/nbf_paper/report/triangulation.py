@@ -13,10 +13,11 @@ from matplotlib.patches import Circle
 
 from nbf.plot.style import AGENT, BELIEF, FAINT, INK
 from nbf_paper.pictures import read_picture
-from nbf_paper.records import ALL, Record, Row, Summary, read_records, summary
+from nbf_paper.records import ALL, Over, Record, Row, Summary, read_records, summary
 from nbf_paper.report.claims import Claim, beside
+from nbf_paper.report.labels import row_labels, row_order
 from nbf_paper.report.plots import divergence_figure
-from nbf_paper.report.tables import MISSING, Page, cell, label, layout, row_order
+from nbf_paper.report.tables import MISSING, Page, cell, layout, legend, one_among_several
 
 PAPER = {
     ("pf", "", 32): (0.638, 0.001), ("pf", "", 64): (0.607, 0.001), ("pf", "", 128): (0.565, 0.001),
@@ -28,7 +29,8 @@ CAPTIONS = {
     "of 1024; ours to the truth, a point-mass filter; and how far from the origin an agent stops that acts by it.",
     "triangulation.png": "Divergence from the truth by step; shaded: one standard error.",
     "triangulation-distance.png": "How far from the origin the agent stops, with each filter.",
-    "triangulation-episode.png": "One episode as the truth, a particle filter and NBF see it; circles: a scan.",
+    "triangulation-episode.png": "One episode as the truth, a particle filter and NBF (the paper's flow) see it; "
+    "circles: a scan.",
 }
 CLAIMS = (
     Claim(
@@ -68,15 +70,17 @@ def table(records: list[Record]) -> str:
     }
     rows = sorted({row for row, metric in found if metric == "js"}, key=row_order)
     heads = ["Filter", "JS to PF(1024), paper", "JS to PF(1024), ours", "JS to the truth, ours", "final distance"]
-    lines = [heads]
+    lines, names = [heads], row_labels(found.values())
+    shown: list[Over] = [entry.over for (row, metric), entry in found.items() if metric in METRICS and row in rows]
+    mixed = one_among_several(shown)
     for row in rows:
         paper = f"{PAPER[row][0]:.3f} ± {PAPER[row][1]:.3f}" if row in PAPER else MISSING
-        ours = (cell(found.get((row, metric)), digits) for metric, digits in METRICS.items())
-        lines.append([label(*row), paper, *ours])
+        ours = (cell(found.get((row, metric)), digits, mixed=mixed) for metric, digits in METRICS.items())
+        lines.append([names[row], paper, *ours])
     counts = [entry for (_, metric), entry in found.items() if metric == "js"]
     behind = f"{max(entry.seeds for entry in counts)} × {max(entry.episodes for entry in counts)}"
     lines.append(["*seeds × episodes*", "20 × 100", behind, behind, behind])
-    return layout(lines)
+    return layout(lines, legend(shown))
 
 
 def drawn(record: Record) -> bool:
@@ -96,7 +100,8 @@ def distance_figure(records: list[Record]) -> Figure:
     errors = [entry.se or 0.0 for entry in found]
     colours = ["#D55E00" if entry.filter == "nbf" else "#0072B2" if entry.filter == "pf" else FAINT for entry in found]
     axis.barh(places, [entry.value for entry in found], xerr=errors, color=colours, height=0.7, ecolor=INK)
-    axis.set_yticks(places, [label(*entry.row) for entry in found], fontsize=8.5)
+    names = row_labels(found)
+    axis.set_yticks(places, [names[entry.row] for entry in found], fontsize=8.5)
     axis.set_xlabel("distance from the origin at the end")
     axis.spines[["top", "right"]].set_visible(False)
     return figure

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from nbf_paper.names import WALL_CLOCK_GRIDS
 from nbf_paper.records import RecordError, Row, Summary, read_records, summary
-from nbf_paper.report.tables import MISSING, Page, label, layout
+from nbf_paper.report.labels import label
+from nbf_paper.report.tables import MISSING, Page, layout
 
 GRIDS = tuple(name.removesuffix("-fixed") for name in WALL_CLOCK_GRIDS)
 """The paper's columns."""
@@ -61,7 +62,7 @@ def page(folder: Path) -> Page:
 
 
 def _name(row: Row) -> str:
-    return label(*row)
+    return label(*row, "wall-clock", WALL_CLOCK_GRIDS)
 
 
 def _time(found: Found, row: Row, grid: str, metric: str) -> str:

@@ -81,12 +81,13 @@ class BranchProposal(Proposal):
             drawn = drawn * (1.0 - prior.state.carried_share)
         # Never more candidates than there are states.
         few, weights, lost = optimal_resample(resample_key, states, log_weights, min(n, log_weights.shape[0]))
-        weights = prior.corrected(few, weights)
+        made = jnp.maximum(lost, drawn)
+        weights = prior.corrected(few, weights, made)
         log_probs = jax.vmap(known.transition_log_probs, (0, None))(few, policy)
         chosen, branch, weights, left = select_branches(select_key, weights, log_probs, n)
         parents = jax.tree.map(lambda leaf: leaf[chosen], few)
         children = jax.vmap(known.follow, (0, None, 0))(parents, policy, branch)
-        mass = jnp.maximum(left, jnp.maximum(lost, drawn))
+        mass = jnp.maximum(left, made)
         share = jnp.zeros(()) if self.carry is None else self.carry(prior.state.carried_share, mass)
         return Proposed(parents, children, weights, mass, share)
 

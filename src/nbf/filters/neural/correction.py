@@ -8,7 +8,6 @@ p(x) ∝ q_θ(x) exp(λ·φ(x)), as far as the noise in θ allows: `nbf.beliefs.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -20,7 +19,7 @@ from nbf.capabilities import MeanFeatures
 from nbf.capability import require
 from nbf.contracts import BeliefModel, State, StateSpace
 from nbf.filters.neural.state import NeuralState
-from nbf.resampling.optimal import random_mass
+from nbf.resampling.optimal import random_mass as mass_of_draws
 from nbf.resampling.weights import normalize
 
 
@@ -33,6 +32,7 @@ class Correction(eqx.Module):
         states: A weighted set that stands for the decoded belief.
         log_weights: Of the set.
         space: Of the environment, in the context of the embedding.
+        random_mass: The share of the set's mass that was decided by a random choice: 0 for a listing of all states.
         newton_steps: Instead of the correction's own number; None is that one.
     """
 
@@ -48,6 +48,7 @@ class Correction(eqx.Module):
         states: State,
         log_weights: Float[Array, " k"],
         space: StateSpace,
+        random_mass: Float[Array, ""],
         newton_steps: int | None = None,
     ) -> Float[Array, " k"]:
         """Log weights of a set that stands for the corrected belief."""
@@ -70,6 +71,7 @@ class NoCorrection(Correction):
         states: State,
         log_weights: Float[Array, " k"],
         space: StateSpace,
+        random_mass: Float[Array, ""],
         newton_steps: int | None = None,
     ) -> Float[Array, " k"]:
         return log_weights
@@ -102,25 +104,21 @@ class MomentMatching(Correction):
         states: State,
         log_weights: Float[Array, " k"],
         space: StateSpace,
+        random_mass: Float[Array, ""],
         newton_steps: int | None = None,
     ) -> Float[Array, " k"]:
         own = self._noise(state.random_mass, state.particles.log_weights)
-
-        def ridge(share: Float[Array, ""]) -> Float[Array, ""]:
-            return jnp.maximum(own, self._noise(share, normalize(log_weights)[0]))
-
+        ridge = jnp.maximum(own, self._noise(random_mass, normalize(log_weights)[0]))
         steps = self.newton_steps if newton_steps is None else newton_steps
         features, found = self._tilt(model, state, states, log_weights, space, ridge, steps)
         return found(log_weights, features)
 
     def of_density(self, model: BeliefModel, state: NeuralState, space: StateSpace) -> Tilt:
-        states, log_weights = support(model, state.embedding, space)
-
-        def ridge(share: Float[Array, ""]) -> Float[Array, ""]:
-            # Sampling noise is no reason to correct the model: an embedding of random particles leaves it as it is.
-            larger = jnp.maximum(state.random_mass, share)
-            return larger / jnp.maximum(1.0 - larger, 1e-6)
-
+        states, log_weights, listed = support(model, state.embedding, space)
+        # Sampling noise is no reason to correct the model: an embedding of random particles leaves it as it is.
+        drawn = 0.0 if listed else mass_of_draws(normalize(log_weights)[0])
+        larger = jnp.maximum(state.random_mass, drawn)
+        ridge = larger / jnp.maximum(1.0 - larger, 1e-6)
         return self._tilt(model, state, states, log_weights, space, ridge, self.newton_steps)[1]
 
     def _tilt(
@@ -130,13 +128,12 @@ class MomentMatching(Correction):
         states: State,
         log_weights: Float[Array, " k"],
         space: StateSpace,
-        ridge: Callable[[Float[Array, ""]], Float[Array, ""]],
+        ridge: Float[Array, ""],
         steps: int,
     ) -> tuple[Float[Array, "m k"], Tilt]:
-        """The features of a set, and the tilt that matches their mean; `ridge` is of the set's random mass."""
+        """The features of a set, and the tilt that matches their mean."""
         features = require(model, MeanFeatures, "MomentMatching", "Pass NoCorrection().").features(states, space)
-        damping = self.min_ridge + ridge(random_mass(normalize(log_weights)[0]))
-        return features, tilt(log_weights, features, state.embedding, damping, steps)
+        return features, tilt(log_weights, features, state.embedding, self.min_ridge + ridge, steps)
 
     def _noise(self, share: Float[Array, ""], log_weights: Float[Array, " n"]) -> Float[Array, ""]:
         """The ridge for a mean over particles of which a share was random."""

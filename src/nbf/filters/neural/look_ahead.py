@@ -19,6 +19,7 @@ from nbf.errors import InputError
 from nbf.filters.neural.correction import NoCorrection
 from nbf.filters.neural.even import EvenProposal, decoded
 from nbf.filters.neural.proposal import Prior, Proposal, Proposed, simulated
+from nbf.resampling.auxiliary import log_favour
 from nbf.resampling.optimal import optimal_resample, split_heavy
 from nbf.resampling.weights import normalize
 
@@ -61,7 +62,7 @@ class LookAheadProposal(Proposal):
         keys = prng.split(key, n + 1)
         draw_key, select_key, _ = prng.split(keys[0], 3)
         states, log_weights, drawn = decoded(draw_key, prior, max(n, self.candidates))
-        log_weights = prior.corrected(states, log_weights, self.newton_steps)
+        log_weights = prior.corrected(states, log_weights, drawn, self.newton_steps)
         guesses = jax.vmap(guide.look_ahead, (None, 0, None))(observation, states, policy)
         parents, weights, lost = self._selected(select_key, guesses, states, log_weights, prior)
         return simulated(keys[1:], parents, weights, jnp.maximum(lost, drawn), environment, policy)
@@ -76,10 +77,7 @@ class LookAheadProposal(Proposal):
     ) -> tuple[State, Float[Array, " n"], Float[Array, ""]]:
         """Of k candidates the n from which the observation is likely, with importance weights that keep the prior
         unbiased, and the share of the mass that was decided by a random choice."""
-        likely = guesses - jax.nn.logsumexp(log_weights + guesses)
-        favour = jnp.logaddexp(
-            jnp.log1p(-self.defensive) + jnp.where(likely < jnp.inf, likely, -jnp.inf), jnp.log(self.defensive)
-        )
+        favour = log_favour(log_weights, guesses, self.defensive)
         favoured, log_total = normalize(log_weights + favour)
         resample_key, split_key = prng.split(key)
         features = self._features(states, prior)

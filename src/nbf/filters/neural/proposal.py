@@ -17,7 +17,7 @@ from nbf import prng
 from nbf.contracts import BeliefModel, Environment, Observation, Policy, State, StateSpace
 from nbf.filters.neural.correction import Correction
 from nbf.filters.neural.state import NeuralState
-from nbf.resampling.weights import uniform_log_weights
+from nbf.resampling.weights import normalize
 
 
 class Prior(eqx.Module):
@@ -31,19 +31,26 @@ class Prior(eqx.Module):
     num_particles: int = eqx.field(static=True)
 
     def corrected(
-        self, states: State, log_weights: Float[Array, " k"], newton_steps: int | None = None
+        self,
+        states: State,
+        log_weights: Float[Array, " k"],
+        random_mass: Float[Array, ""],
+        newton_steps: int | None = None,
     ) -> Float[Array, " k"]:
         """Correct the weights of a set that stands for the decoded belief.
 
         Args:
             states: The set.
             log_weights: Its log weights.
+            random_mass: The share of its mass that was decided by a random choice.
             newton_steps: Instead of the correction's own number.
 
         Returns:
             Its log weights for the corrected belief.
         """
-        return self.correction.reweight(self.model, self.state, states, log_weights, self.space, newton_steps)
+        return self.correction.reweight(
+            self.model, self.state, states, log_weights, self.space, random_mass, newton_steps
+        )
 
 
 class Proposed(eqx.Module):
@@ -54,7 +61,7 @@ class Proposed(eqx.Module):
     children: State
     """Where each is moved to."""
     log_weights: Float[Array, " n"]
-    """Of the pairs, before the observation; illegal parents have -inf."""
+    """Of the pairs, before the observation; illegal parents have -inf, the others a total weight of one."""
     random_mass: Float[Array, ""]
     """The share of the mass that was decided by a random choice."""
     carried_share: Float[Array, ""]
@@ -132,5 +139,7 @@ class IndependentProposal(Proposal):
         n = prior.num_particles
         keys = prng.split(key, n + 1)
         states = prior.model.sample(keys[0], prior.state.embedding, n, prior.space)
-        legal = jnp.where(jax.vmap(prior.space.contains)(states), uniform_log_weights(n), -jnp.inf)
-        return simulated(keys[1:], states, prior.corrected(states, legal), jnp.ones(()), environment, policy)
+        # Normalised over the legal draws: that a model draws illegal states says nothing of the observation.
+        legal = normalize(jnp.where(jax.vmap(prior.space.contains)(states), 0.0, -jnp.inf))[0]
+        weights = prior.corrected(states, legal, jnp.ones(()))
+        return simulated(keys[1:], states, weights, jnp.ones(()), environment, policy)

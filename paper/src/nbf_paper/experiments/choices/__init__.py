@@ -19,6 +19,7 @@ from nbf_paper.experiments.choices.donuts import Donuts
 from nbf_paper.experiments.choices.experiment import Amount, Experiment, Part
 from nbf_paper.experiments.choices.fine_tuned import FineTuned
 from nbf_paper.experiments.choices.goofspiel import Goofspiel
+from nbf_paper.experiments.choices.goofspiel_large import GoofspielLarge
 from nbf_paper.experiments.choices.gridworld import Gridworld
 from nbf_paper.experiments.choices.simulation_cost import SimulationCost
 from nbf_paper.experiments.choices.triangulation import Triangulation
@@ -26,14 +27,14 @@ from nbf_paper.experiments.choices.wall_clock import WallClock
 
 __all__ = [
     "EXPERIMENTS", "All", "Amount", "Beyond", "Classical", "Convergence", "Donuts", "Experiment", "FineTuned",
-    "Goofspiel", "Gridworld", "Part", "SimulationCost", "Triangulation", "WallClock",
+    "Goofspiel", "GoofspielLarge", "Gridworld", "Part", "SimulationCost", "Triangulation", "WallClock",
 ]  # fmt: skip
 
 EXPERIMENTS: dict[str, type[Experiment]] = {
     kind.name: kind
     for kind in (
-        Gridworld, Donuts, Goofspiel, Triangulation, FineTuned, Convergence, Classical, Beyond, SimulationCost,
-        WallClock,
+        Gridworld, Donuts, Goofspiel, GoofspielLarge, Triangulation, FineTuned, Convergence, Classical, Beyond,
+        SimulationCost, WallClock,
     )
 }  # fmt: skip
 """By name. `nbf-paper reproduce all` and the report follow this order: an experiment comes after those whose records

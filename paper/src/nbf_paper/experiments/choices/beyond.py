@@ -24,17 +24,20 @@ class Beyond(Experiment):
 
     config: Annotated[tuple[str, ...], arg(help_behavior_hint="(default: all)")] = ()
     """Gridworld configurations, 8-2D-random-long (200 steps), k=5, k=6, k=7, triangulation."""
+    part: Annotated[tuple[str, ...], arg(help_behavior_hint="(default: all)")] = ()
+    """neural (the default filter and each of its parts left out, with a trained model), baselines (without a model, in
+    other sizes), controls (the prior, the default filter with an untrained model, a regularised particle filter)."""
 
     def jobs(self, amount: Amount) -> Sequence[Job]:
-        from nbf_paper.experiments.beyond import CONFIGS, BeyondJob
+        from nbf_paper.experiments.beyond import CONFIGS, PARTS, BeyondJob
 
         steps = amount.checked_steps()
         usual = {TRIANGULATION: 100}  # its truth is expensive
         return [
-            BeyondJob(name, seed, amount.episodes_or(usual.get(name, 200)), steps, baselines)
+            BeyondJob(name, seed, amount.episodes_or(usual.get(name, 200)), steps, part)
             for name in self.config or CONFIGS
             for seed in amount.seeds
-            for baselines in (False, True)
+            for part in self.part or PARTS
         ]
 
     @staticmethod

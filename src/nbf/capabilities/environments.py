@@ -1,8 +1,4 @@
-"""What an environment, a family, a model or a space can offer beyond its contract, and what each offer buys.
-
-Claim a capability by subclassing it, ask for it with `nbf.capability.capability(subject, kind)`; `nbf check` and
-`nbf.testing.check_environment` list what an object claims.
-"""
+"""What an environment can offer beyond its contract, and what each offer buys."""
 
 from __future__ import annotations
 
@@ -13,14 +9,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int
 
 from nbf.capability import Capability
-from nbf.contracts import BeliefSource, Embedding, Environment, Family, Observation, Policy, State, StateSpace
+from nbf.contracts import Environment, Observation, Policy, State
 
 if TYPE_CHECKING:
-    from nbf.beliefs.categorical import CategoricalBelief
-    from nbf.spaces import Lattice
+    from nbf.spaces import Lattice, Tokens
 
 
 class Enumerable(Environment, Capability):
@@ -148,6 +143,38 @@ class Prefixes(Enumerable, Capability):
         """log likelihood of an observation of this step after each symbol."""
 
 
+class Lumpable(Environment, Capability):
+    """Sequences of different symbols 0..k-1, padded with k, that grow by one at every step and whose order does not
+    matter: the next symbol depends on the *set* of those so far, an observation on the newest one. Then the first
+    symbol and the set of the others are a sufficient state: the chain is lumpable (Kemeny and Snell, 1960). Buys
+    `LumpedFilter`: their exact posterior, with one policy call for each set, not for each sequence.
+
+    Arguments of the methods:
+        left: The symbols that a state does not have yet, multi-hot.
+        policy: π.
+        observation: y.
+    """
+
+    space: eqx.AbstractVar[Tokens]
+
+    @property
+    @abstractmethod
+    def over(self) -> Bool[Array, ""]:
+        """Whether this step adds nothing any more."""
+
+    @abstractmethod
+    def first_log_probs(self) -> Float[Array, " k"] | None:
+        """log p0 of the symbol that a state begins with; None where states begin without any."""
+
+    @abstractmethod
+    def symbol_log_probs(self, left: Bool[Array, " k"], policy: Policy) -> Float[Array, " k"]:
+        """log probability of each symbol at this step; -inf for symbols that are not left, hence for all if none is."""
+
+    @abstractmethod
+    def choice_log_likelihoods(self, observation: Observation) -> Float[Array, " k"]:
+        """log likelihood of an observation of this step after each symbol; the same for all once nothing is added."""
+
+
 class Drifting(Environment, Capability):
     """A position in a bounded plane, uniform at first, that moves by x' = clip(x + mean + σ·ε), with an emission that
     depends on x' alone. Buys `PointMassFilter`, a reference posterior on a fine grid.
@@ -192,145 +219,3 @@ class GaussianDynamics(Environment, Capability):
     @abstractmethod
     def reading(self, observation: Observation) -> Float[Array, " k"]:
         """The observation as the vector that `observation_moments` speaks of; NaN where this step reads nothing."""
-
-
-class Scheduled(Family, Capability):
-    """Environments or policies that change within an episode, independently of the hidden states. Buys beliefs to
-    train on in which they change.
-
-    Arguments of the methods:
-        key: Random key.
-        steps: Length of the episode.
-    """
-
-    @abstractmethod
-    def schedule(self, key: Key[Array, ""], steps: int) -> tuple[Environment, Policy]:
-        """The environment and the policy of each step of one random episode, with a leading axis."""
-
-
-class Episodic(Family, Capability):
-    """Environments that follow from earlier observations, as when the observer acts on them: an episode is made whole.
-    Buys `EpisodePosteriors`.
-
-    Arguments of the methods:
-        key: Random key.
-    """
-
-    @abstractmethod
-    def episode(self, key: Key[Array, ""]) -> tuple[Environment, Policy, Observation, State]:
-        """The environment, the policy and the observation of each step of one random episode, with a leading axis,
-        and the true states x_0..x_T."""
-
-
-class ExactSource(BeliefSource, Capability):
-    """Beliefs that are known exactly, not through samples alone. Buys divergences to the truth in `calibrate`.
-
-    Arguments of the methods:
-        key: Random key.
-    """
-
-    @abstractmethod
-    def posterior(self, key: Key[Array, ""]) -> CategoricalBelief:
-        """One random belief; `sample` splits its key into this one's and that of the samples."""
-
-
-class MeanFeatures(Capability):
-    """An embedding that is the weighted mean of features of the states. Buys `MomentMatching`.
-
-    Arguments of the methods:
-        states: n states.
-        space: Of the environment.
-    """
-
-    @abstractmethod
-    def features(self, states: State, space: StateSpace) -> Float[Array, "m n"]:
-        """φ of each state, as columns."""
-
-
-class ListedStates(Capability):
-    """A decoder that computes the probability of all states of a finite space together. Buys proposals without
-    sampling error: all states are candidates.
-
-    Arguments of the methods:
-        embedding: θ, of a decoder followed by the context if there is one.
-        space: Of the environment; its `points()` are the states.
-    """
-
-    @abstractmethod
-    def all_log_probs(self, embedding: Embedding, space: StateSpace) -> Float[Array, " states"]:
-        """log p_θ of all states."""
-
-
-class Reader(Capability):
-    """A network that reads observations one after the other, in the encoder's place. Buys `RecurrentFilter`.
-
-    Arguments of the methods:
-        memory: What was read so far.
-        observation: y; None is a missing one, and the memory stays as it was.
-        space: Of the environment.
-        observations: Of a whole history.
-        spaces: Of each of its steps.
-        seen: Which of them were observed; None is all.
-    """
-
-    context: eqx.AbstractVar[int]
-    """Numbers of the space's context that are read at every step."""
-
-    @abstractmethod
-    def start(self) -> Float[Array, "layers 2 width"]:
-        """The memory before anything is read."""
-
-    @abstractmethod
-    def read(
-        self, memory: Float[Array, "layers 2 width"], observation: Observation, space: StateSpace
-    ) -> Float[Array, "layers 2 width"]:
-        """The memory after one more step."""
-
-    @abstractmethod
-    def embedding(self, memory: Float[Array, "layers 2 width"]) -> Embedding:
-        """The embedding that the memory stands for."""
-
-    @abstractmethod
-    def embeddings(
-        self, observations: Observation, spaces: StateSpace, seen: Bool[Array, " steps"] | None
-    ) -> Float[Array, "depths m"]:
-        """The embeddings before the first and after each step of a history."""
-
-
-class RecurrentModel(Capability):
-    """A model whose embedding is read off the observations. Buys `RecurrentFilter` and `FineTunedFilter`."""
-
-    @property
-    @abstractmethod
-    def reader(self) -> Reader:
-        """The network that reads them."""
-
-
-class FiniteSpace(StateSpace, Capability):
-    """A space whose states can be listed. Buys expectations and moment matching by sums over all states.
-
-    Arguments of the methods:
-        state: One state.
-    """
-
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """How many states there are, illegal ones included; static."""
-
-    @abstractmethod
-    def points(self) -> Int[np.ndarray, "cells d"]:
-        """Every state."""
-
-    @abstractmethod
-    def index(self, state: State) -> Int[Array, ""]:
-        """The position of a state in `points()`; that of the nearest one for a point outside."""
-
-
-class ContinuousSpace(StateSpace, Capability):
-    """Real vectors: a model has a density, which may reach beyond the bounds that clipping keeps states within. Buys
-    the Gaussian filters and kernel densities."""
-
-    low: eqx.AbstractVar[tuple[float, ...]]
-    high: eqx.AbstractVar[tuple[float, ...]]
-    bounded: eqx.AbstractVar[bool]
