@@ -6,7 +6,6 @@ one. `runs.json` never claims a run whose records are not on disk.
 
 from __future__ import annotations
 
-import _strptime  # noqa: F401 - loaded now, not while records are read
 import contextlib
 import csv
 import dataclasses
@@ -87,8 +86,8 @@ def _run(entry: Mapping[str, Any]) -> Run:
             raise TypeError(f"the {name} of a run is {str(entry.get(name))[:40]!r}")
     if not all(isinstance(series, str) for series in run.made) or not math.isfinite(run.seconds):
         raise TypeError(f"the made or the seconds of run {run.key!r} are none")
-    if run.date is not None:
-        datetime.strptime(run.date, TIME_FORMAT)
+    if run.date is not None and datetime.fromisoformat(run.date).strftime(TIME_FORMAT) != run.date:
+        raise ValueError(f"the date {run.date[:40]!r} is not of the form {TIME_FORMAT}")
     to_json(entry, indent=None)
     return run
 
