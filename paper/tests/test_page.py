@@ -139,6 +139,7 @@ def test_records_are_text_and_never_markup(tmp_path: Path):
     check((tmp_path / "page.html").read_text())
 
 
+@pytest.mark.usefixtures("unchecked")  # it parses tens of thousands of records
 def test_the_committed_records_make_a_page_in_which_all_has_a_caption_of_its_own():
     report = undrawn(RESULTS)
     check(page_text(report))

@@ -39,6 +39,7 @@ def overflow(browser: Browser) -> int:
     return browser.tell("document.documentElement.scrollWidth - document.documentElement.clientWidth")
 
 
+@pytest.mark.usefixtures("unchecked")  # it parses tens of thousands of records
 def test_the_page_of_the_committed_records(browser: Browser, tmp_path: Path):
     page = tmp_path / "report.html"
     write_html(RESULTS, page)

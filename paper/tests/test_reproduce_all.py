@@ -184,6 +184,7 @@ def test_how_much_is_done_follows_the_experiment_and_the_options(monkeypatch: py
 LISTED = dict(choices.EXPERIMENTS)
 
 
+@pytest.mark.usefixtures("unchecked")  # it parses tens of thousands of records
 @pytest.mark.parametrize("name", LISTED)
 def test_every_experiment_has_one_name_and_a_page(name: str):
     kind = LISTED[name]

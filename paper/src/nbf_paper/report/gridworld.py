@@ -28,6 +28,7 @@ CAPTIONS = {
     "gridworld-random.png": "Divergence from the exact posterior by step, on random grids; shaded: one standard error.",
     "gridworld-extra.png": "Divergence from the exact posterior by step: other models, other policies.",
 }
+PAPER_ARMS = ("", "faithful")
 APPROX, NBF16, NBF32 = ("approx", "faithful", 0), ("nbf", "faithful", 16), ("nbf", "faithful", 32)
 PF32, PF128, PF512 = ("pf", "", 32), ("pf", "", 128), ("pf", "", 512)
 CLAIMS = (
@@ -46,8 +47,8 @@ CLAIMS = (
 def selections(records: Iterable[Record]) -> dict[str, tuple[list[str], list[Record]]]:
     """The configurations and records of each table and figure, where there are any."""
     records = list(records)
-    paper = [record for record in records if record.arm in ("", "faithful")]
-    beyond = {record.config for record in records if record.config not in GRIDWORLDS or record not in paper}
+    paper = [record for record in records if record.arm in PAPER_ARMS]
+    beyond = {record.config for record in records if record.config not in GRIDWORLDS or record.arm not in PAPER_ARMS}
     wanted = {
         "gridworld": (list(GRIDWORLDS), paper),
         **{f"gridworld-{kind}": (list(panels), paper) for kind, panels in PANELS.items()},
