@@ -104,7 +104,7 @@ def measure(seconds: float, console: Console) -> dict[str, Any]:
     filters = {
         "PF(32)": (nbf.ParticleFilter(32), *world()),
         "exact": (nbf.ExactFilter(), *world()),
-        "NBF(32)": (nbf.NeuralBayesianFilter.faithful(nbf.shipped_model(CONFIG), 32), *world()),
+        "NBF(32)": (nbf.NeuralBayesianFilter.faithful(nbf.shipped_model(f"{CONFIG}-faithful"), 32), *world()),
         "PF(32), linear-Gaussian": (nbf.ParticleFilter(32), *plane()),
         "watched PF(32)": (nbf.Surprise(nbf.ParticleFilter(32)), *world()),
     }

@@ -148,7 +148,7 @@ def measure(seconds: float, console: Console) -> dict[str, Any]:
     environment, policy = family.sample(prng.stream(0, "bench", "grid"))
     _, symbols = nbf.rollout(prng.stream(0, "bench", "episode"), environment, policy, 20)
     observations = [int(symbol) for symbol in symbols]
-    model = nbf.shipped_model(CONFIG)
+    model = nbf.shipped_model(f"{CONFIG}-faithful")
     trackers: dict[str, nbf.Filter] = {f"PF({n})": nbf.ParticleFilter(n) for n in (32, 64, 128, 512, 4096)}
     trackers |= {f"NBF({n})": nbf.NeuralBayesianFilter.faithful(model, n) for n in (16, 32)}
     trackers["exact"] = nbf.ExactFilter()

@@ -128,8 +128,8 @@ def test_info_tells_of_a_model_without_a_loss_curve(tmp_path: Path, capsys: pyte
 
 def test_info_tells_of_the_shipped_model(capsys: pytest.CaptureFixture[str]):
     told = NBF.answered(capsys, "info", SHIPPED)
-    assert (told["class"], told["environment"]) == ("FlowConfig", "8-2D-random")
+    assert (told["class"], told["environment"]) == ("EnumeratedConfig", "8-2D-random")
     assert told["bytes"] == SHIPPED.stat().st_size > 4 * told["parameters"] > 0
     assert main(["info", str(SHIPPED)]) == 0
     text = capsys.readouterr().out
-    assert all(part in text for part in ("FlowConfig", "8-2D-random", str(told["parameters"])))
+    assert all(part in text for part in ("EnumeratedConfig", "8-2D-random", str(told["parameters"])))

@@ -3,8 +3,7 @@
 All filters run on a few dozen episodes, so that the table does not depend on one of them. The episode with the most
 moves is shown; the choice does not depend on how well the filters do.
 
-Most of the demo's minute is compilation, so one compiled function runs all filters on all episodes, and another
-decodes all beliefs of the neural filters.
+Most of the demo's minute is compilation, so one compiled function runs all filters on all episodes.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import numpy as np
 from jaxtyping import Int
 
 from nbf import prng
-from nbf.cli.tracking import SHAPE, DemoFilter, Scores, Tracks, demo_filters, score_episode, track_episode
+from nbf.cli.tracking import SHAPE, DemoFilter, Tracks, demo_filters, track_episode
 from nbf.errors import InputError
 from nbf.evaluation.batches import mean_and_error, update_microseconds
 from nbf.files.shipped import shipped_model
@@ -29,8 +28,6 @@ MODEL = "8-2D-random"
 """The shipped model."""
 PARTICLE_FILTERS = (32, 128, 512)
 """Particle counts of the particle filters."""
-BATCH = 16
-"""Episodes decoded at once: few enough that the flow's quadrature stays in the cache."""
 RUNS_ONCE = {"xla_backend_optimization_level": 0}
 """Compiler options of a function that runs once: 10 seconds to compile instead of 25, and still one to run."""
 MAX_STEPS, MAX_PARTICLES = 200, 4096
@@ -76,7 +73,7 @@ class DemoRow:
     js_se: float
     """Its standard error over episodes."""
     ess: float | None
-    """Effective sample size, the mean over steps and episodes; None for the exact filter."""
+    """Effective sample size, the mean over steps and episodes; None for a filter without particles."""
     calls: int
     """Simulator calls per update."""
     microseconds: float
@@ -119,7 +116,6 @@ def demonstrate(config: DemoConfig, bar: SupportsDescribe) -> DemoResult:
     """
     rows = demo_filters(shipped_model(MODEL), PARTICLE_FILTERS, config.particles)
     tracks = track_episodes(rows, config, bar)
-    scores = score_episodes(rows, tracks, bar)
     shown = furthest(np.asarray(tracks.path))
     track, key = _pick(tracks, shown), prng.stream(config.seed, "demo", "timing")
     told = jax.device_put((track.environment, track.policy))
@@ -129,8 +125,8 @@ def demonstrate(config: DemoConfig, bar: SupportsDescribe) -> DemoResult:
     for row, start in zip(rows, track.starts, strict=True):
         bar.describe(f"timing one update: {row.label}")
         speeds.append(update_microseconds(row.filter.step, jax.device_put(start), inputs))
-    table = tuple(_row(row, tracks, scores, (shown, place), speeds[place]) for place, row in enumerate(rows))
-    return DemoResult(config, table, _episode(rows, track, _pick(scores, shown)))
+    table = tuple(_row(row, tracks, (shown, place), speeds[place]) for place, row in enumerate(rows))
+    return DemoResult(config, table, _episode(rows, track))
 
 
 def example_episode(config: DemoConfig, bar: SupportsDescribe) -> Episode:
@@ -146,8 +142,7 @@ def example_episode(config: DemoConfig, bar: SupportsDescribe) -> Episode:
     rows = demo_filters(shipped_model(MODEL), PARTICLE_FILTERS[:1], config.particles[:1])
     tracks = track_episodes(rows, config, bar)
     shown = furthest(np.asarray(tracks.path))
-    alone = jax.tree.map(lambda leaf: leaf[shown : shown + 1], tracks)
-    return _episode(rows, _pick(alone, 0), _pick(score_episodes(rows, alone, bar), 0))
+    return _episode(rows, _pick(tracks, shown))
 
 
 def furthest(paths: Int[np.ndarray, "episodes steps d"]) -> int:
@@ -179,36 +174,19 @@ def track_episodes(rows: Sequence[DemoFilter], config: DemoConfig, bar: Supports
     return jax.tree.map(np.asarray, jax.jit(jax.vmap(one), compiler_options=RUNS_ONCE)(keys))
 
 
-def score_episodes(rows: Sequence[DemoFilter], tracks: Tracks, bar: SupportsDescribe) -> Scores:
-    """Compare the beliefs of every filter with the exact posterior.
-
-    Args:
-        rows: The filters.
-        tracks: The episodes, along the first axis of every array.
-        bar: Where progress is reported.
-
-    Returns:
-        The scores of every episode, along the first axis.
-    """
-    bar.describe("comparing their beliefs with the exact ones")
-    one = functools.partial(score_episode, rows)
-    batch = min(BATCH, len(tracks.path))
-    return jax.tree.map(np.asarray, jax.jit(functools.partial(jax.lax.map, one, batch_size=batch))(tracks))
-
-
 def _pick(batch: Any, episode: int) -> Any:
     return jax.tree.map(lambda leaf: leaf[episode], batch)
 
 
-def _row(row: DemoFilter, tracks: Tracks, scores: Scores, at: tuple[int, int], microseconds: float) -> DemoRow:
+def _row(row: DemoFilter, tracks: Tracks, at: tuple[int, int], microseconds: float) -> DemoRow:
     shown, place = at
-    js = scores.js[:, place, 1:].mean(axis=-1)  # before the first observation there is nothing to filter
+    js = tracks.js[:, place, 1:].mean(axis=-1)  # before the first observation there is nothing to filter
     mean, error = mean_and_error(np.asarray(js))
-    ess = None if row.kind == "exact" else float(tracks.ess[place].mean())
+    ess = float(tracks.ess[place].mean()) if row.kind in ("pf", "nbf") else None
     return DemoRow(row.label, float(js[shown]), float(mean), float(error), ess, row.calls, microseconds)
 
 
-def _episode(rows: Sequence[DemoFilter], tracks: Tracks, scores: Scores) -> Episode:
+def _episode(rows: Sequence[DemoFilter], tracks: Tracks) -> Episode:
     """The episode with one filter of each kind: three that fit side by side."""
     shown = [next(place for place, row in enumerate(rows) if row.kind == name) for name in ("exact", "pf", "nbf")]
     names = {place: rows[place].label for place in shown}
@@ -219,6 +197,6 @@ def _episode(rows: Sequence[DemoFilter], tracks: Tracks, scores: Scores) -> Epis
         goal=np.asarray(tracks.policy.goal),
         path=np.asarray(tracks.path),
         symbols=np.asarray(tracks.observations),
-        beliefs={name: np.asarray(scores.probs[place]).reshape(-1, *SHAPE) for place, name in names.items()},
-        js={name: np.asarray(scores.js[place]) for place, name in names.items() if place != shown[0]},
+        beliefs={name: np.asarray(tracks.probs[place]).reshape(-1, *SHAPE) for place, name in names.items()},
+        js={name: np.asarray(tracks.js[place]) for place, name in names.items() if place != shown[0]},
     )

@@ -75,7 +75,8 @@ class Demo(Command):
             table.add_row(row["filter"], *numbers)
         print("\nJS: Jensen-Shannon divergence from the exact posterior, 0 to 0.693 nats: the mean over the steps")
         print("of the episode that is shown, and over all episodes with its standard error. ESS: effective")
-        print("sample size. calls: simulator calls.\n")
+        print("sample size. calls: simulator calls. Prior: no observation is used. Approx Beliefs: the exact")
+        print("posterior, embedded and decoded at every step, which is the ceiling of the model.\n")
         console.print(table)
         console.print(f"\nanimation  {answer['animation']}\npicture    {answer['picture']}", soft_wrap=True)
 

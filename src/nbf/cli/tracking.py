@@ -5,7 +5,6 @@ Pure functions of a key or of one episode, to be compiled over many of them.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,14 +14,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from nbf.beliefs.model import ModelBelief
 from nbf.contracts import BeliefModel, Filter, FilterState, Policy
 from nbf.environments.gridworld import Gridworld, gridworld_family
 from nbf.environments.rollout import rollout
 from nbf.evaluation.divergence import jensen_shannon, state_probabilities
+from nbf.filters.approximate import ApproxBeliefs
 from nbf.filters.exact import ExactFilter
-from nbf.filters.neural import NeuralBayesianFilter, NeuralState
+from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
+from nbf.filters.prediction import PredictionFilter
 from nbf.filters.run import run
 
 SHAPE = (8, 8)
@@ -36,7 +36,7 @@ class DemoFilter:
     """A filter of the demo."""
 
     kind: str
-    """exact, pf or nbf."""
+    """exact, prior, approx, pf or nbf."""
     label: str
     """Its name in the table and in the pictures."""
     filter: Filter
@@ -53,16 +53,18 @@ def demo_filters(model: BeliefModel, particle: Sequence[int], neural: Sequence[i
         neural: Particle counts of the neural filters.
 
     Returns:
-        The exact filter, the particle filters, and the neural filters as in the paper.
+        The exact filter, the prior, the particle filters, the neural filters, and the model's ceiling.
     """
     branches = 2 * len(SHAPE) * math.prod(SHAPE)
     rows = [DemoFilter("exact", "Exact", ExactFilter(), branches)]
+    rows += [DemoFilter("prior", "Prior", PredictionFilter(ExactFilter()), branches)]
     rows += [DemoFilter("pf", f"PF ({n})", ParticleFilter(n), n) for n in particle]
-    return rows + [DemoFilter("nbf", f"NBF ({n})", NeuralBayesianFilter.faithful(model, n), n) for n in neural]
+    rows += [DemoFilter("nbf", f"NBF ({n})", NeuralBayesianFilter(model, n), n) for n in neural]
+    return [*rows, DemoFilter("approx", "Approx Beliefs", ApproxBeliefs(model), branches)]
 
 
 class Tracks(eqx.Module):
-    """One episode and what every filter carried through it. Step 0 is before any observation."""
+    """One episode and what every filter believed in it. Step 0 is before any observation."""
 
     environment: Gridworld
     policy: Policy
@@ -71,75 +73,40 @@ class Tracks(eqx.Module):
     observations: Int[Array, " moves"]
     starts: list[FilterState]
     """The initial state of each filter."""
-    summaries: list[Float[Array, "steps _"]]
-    """For each filter the probabilities of the cells or, for a neural filter, the embedding."""
+    probs: Float[Array, "filters steps cells"]
+    """The probabilities of the cells."""
+    js: Float[Array, "filters steps"]
+    """Their divergence from the exact posterior, that of the first filter."""
     ess: list[Float[Array, " moves"]]
     """The effective sample size of each filter."""
-
-
-class Scores(eqx.Module):
-    """The beliefs of every filter in one episode, and their divergence from the exact posterior."""
-
-    probs: Float[Array, "filters steps cells"]
-    js: Float[Array, "filters steps"]
 
 
 def track_episode(rows: Sequence[DemoFilter], steps: int, key: Key[Array, ""]) -> Tracks:
     """Draw a grid, a goal and an episode, and run every filter on its observations.
 
     Args:
-        rows: The filters.
+        rows: The filters; the first is the exact one.
         steps: Steps of the episode.
         key: The randomness of the episode.
 
     Returns:
-        The episode and what every filter carried through it.
+        The episode and what every filter believed in it.
     """
     instance_key, episode_key, filter_key = jax.random.split(key, 3)
     environment, policy = FAMILY.sample(instance_key)
     assert isinstance(environment, Gridworld)
     path, observations = rollout(episode_key, environment, policy, steps)
-    starts, summaries, ess = [], [], []
+    starts, beliefs, ess = [], [], []
     for row in rows:
-        look = functools.partial(_summary, row.filter, environment)
+
+        def look(state: FilterState, filter: Filter = row.filter) -> Float[Array, " cells"]:
+            return state_probabilities(filter.belief(state, environment), environment)
+
         start = row.filter.init(jax.random.split(filter_key)[0], environment)  # as `run` itself starts
         rest, info = run(row.filter, filter_key, observations, environment, policy, look=look)
         starts.append(start)
-        summaries.append(jnp.concatenate([look(start)[None], rest]))
+        beliefs.append(jnp.concatenate([look(start)[None], rest]))
         ess.append(info.ess)
-    return Tracks(environment, policy, path, observations, starts, summaries, ess)
-
-
-def _summary(filter: Filter, environment: Gridworld, state: FilterState) -> Float[Array, " k"]:
-    if isinstance(state, NeuralState):
-        return state.embedding
-    return state_probabilities(filter.belief(state, environment), environment)
-
-
-def score_episode(rows: Sequence[DemoFilter], tracks: Tracks) -> Scores:
-    """Decode the embeddings of the neural filters, and compare all beliefs with the exact posterior.
-
-    All filters are decoded together, so that the flow is compiled once, but step by step, so that its quadrature
-    stays in the cache.
-
-    Args:
-        rows: The filters; the first is the exact one.
-        tracks: One episode.
-
-    Returns:
-        Its scores.
-    """
-    environment = tracks.environment
-    neural = [place for place, row in enumerate(rows) if isinstance(row.filter, NeuralBayesianFilter)]
-    model = rows[neural[0]].filter.model  # pyright: ignore[reportAttributeAccessIssue]
-
-    def decode(embedding: Float[Array, " m"]) -> Float[Array, " cells"]:
-        probs = state_probabilities(ModelBelief(model, embedding, environment.space), environment)
-        return probs / jnp.sum(probs)
-
-    embeddings = jnp.stack([tracks.summaries[place] for place in neural], axis=1)
-    decoded = jnp.moveaxis(jax.lax.map(jax.vmap(decode), embeddings), 1, 0)
-    probs = jnp.stack(
-        [decoded[neural.index(i)] if i in neural else summary for i, summary in enumerate(tracks.summaries)]
-    )
-    return Scores(probs, jax.vmap(jax.vmap(jensen_shannon), (None, 0))(probs[0], probs))
+    probs = jnp.stack(beliefs)
+    js = jax.vmap(jax.vmap(jensen_shannon), (None, 0))(probs[0], probs)
+    return Tracks(environment, policy, path, observations, starts, probs, js, ess)

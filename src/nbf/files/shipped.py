@@ -1,4 +1,4 @@
-"""Loading and saving models, and the trained model that is shipped with the library."""
+"""Loading and saving models, and the trained models that are shipped with the library."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from nbf.errors import InputError
 from nbf.files import checkpoint
 from nbf.models.belief_model import MODELS
 
-SHIPPED = ("8-2D-random",)
-"""Gridworld configurations for which a trained model is shipped."""
+SHIPPED = {
+    "8-2D-random": "random 8 x 8 grids: the model of the library's own tables, a wide softmax over cells",
+    "8-2D-random-faithful": "random 8 x 8 grids: the paper's model, a dequantized coupling flow",
+}
+"""The trained models that are shipped, and what each is."""
 
 
 def load_model(path: str | Path) -> BeliefModel:
@@ -39,15 +42,15 @@ def save_model(path: str | Path, model: BeliefModel, config: Any) -> None:
 
 
 def shipped_model(name: str = "8-2D-random") -> BeliefModel:
-    """Load the trained belief model that is shipped for a Gridworld configuration.
+    """Load a trained belief model that is shipped.
 
     Args:
-        name: One of `SHIPPED`.
+        name: One of `SHIPPED`: a Gridworld configuration, with `-faithful` for the paper's model.
 
     Returns:
         The model.
     """
     if name not in SHIPPED:
-        raise InputError(f"No model is shipped for {name!r}; there is one for {', '.join(SHIPPED)}.")
+        raise InputError(f"No model is shipped as {name!r}; choose one of {', '.join(SHIPPED)}.")
     with resources.as_file(resources.files("nbf.files") / f"{name}.safetensors") as path:
         return load_model(path)

@@ -60,13 +60,13 @@ ARMS: Mapping[str, FilterFamily] = {
     "tabular": FilterFamily("nbf", lambda config: functools.partial(NeuralBayesianFilter.faithful, _perfect(config))),
     "tabular-default": FilterFamily("nbf", lambda config: functools.partial(NeuralBayesianFilter, _perfect(config))),
     "faithful": FilterFamily(
-        "nbf", lambda config: functools.partial(NeuralBayesianFilter.faithful, shipped_model(config.name))
+        "nbf", lambda config: functools.partial(NeuralBayesianFilter.faithful, shipped_model(f"{config.name}-faithful"))
     ),
     "pf": FilterFamily("pf", lambda config: ParticleFilter),
 }
 """`tabular` is the theorem's: Algorithm 1 with a perfect model. `tabular-default` is the library's own variant of the
-algorithm with that model, `faithful` Algorithm 1 with the shipped one, `pf` a particle filter. A further variant of the
-neural filter is checked by adding its line."""
+algorithm with that model, `faithful` Algorithm 1 with the paper's model as shipped, `pf` a particle filter. A further
+variant of the neural filter is checked by adding its line."""
 
 
 @dataclass(frozen=True)

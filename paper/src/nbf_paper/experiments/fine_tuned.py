@@ -22,7 +22,7 @@ from nbf_paper.experiments.training_runs import TrainingRun
 from nbf_paper.records import Record
 
 CONFIG = GridworldConfig.parse("8-2D-random")
-"""The configuration of the shipped model, which the neural filters use."""
+"""The configuration of the shipped model of the paper, which the neural filters use."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def filter_rows(model: BeliefModel, horizon: int, settings: FineTunedEvaluation)
         )
         calls = sum(filter.calls(time) for time in range(1, horizon + 1)) / horizon
         rows.append(FilterRow(filter, "fine-tuned", f"m={steps}", 0, round(calls)))
-    neural = shipped_model(CONFIG.name)
+    neural = shipped_model(f"{CONFIG.name}-faithful")
     return rows + [
         FilterRow(NeuralBayesianFilter.faithful(neural, n), "nbf", "faithful", n, n) for n in settings.neural_filters
     ]

@@ -24,6 +24,7 @@ from nbf.filters.approximate import ApproxBeliefs
 from nbf.filters.exact import ExactFilter
 from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
+from nbf.filters.prediction import PredictionFilter
 from nbf.filters.recurrent import RecurrentFilter
 from nbf.filters.run import run
 from nbf.models.belief_model import EnumeratedConfig, FlowConfig
@@ -122,6 +123,7 @@ def filter_rows(
     if arm == "faithful":
         rows += [FilterRow(ParticleFilter(n), "pf", "", n, n) for n in settings.particle_filters]
         rows += [FilterRow(ExactFilter(), "exact", "", 0, exact_calls)]
+        rows += [FilterRow(PredictionFilter(ExactFilter()), "prior", "", 0, exact_calls)]
     return rows
 
 
