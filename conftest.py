@@ -51,8 +51,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             cases[name] += 1
 
 
-MOST_MEMORY = 900 * 2**20
-"""Bytes of a worker beyond which compiled programs are let go after a file: thousands of them take gigabytes."""
+MOST_MEMORY = {"file": 700 * 2**20, "test": 1150 * 2**20}
+"""Bytes of a worker beyond which compiled programs are let go after a file, and after a test: thousands of them take
+gigabytes, and what one file has compiled, the next one seldom needs."""
 
 
 def _resident() -> int:
@@ -62,8 +63,8 @@ def _resident() -> int:
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Keep a worker small: what one file has compiled, the next one seldom needs."""
-    if nextitem is not None and nextitem.path != item.path and _resident() > MOST_MEMORY:
+    """Keep a worker small."""
+    if nextitem is not None and _resident() > MOST_MEMORY["test" if nextitem.path == item.path else "file"]:
         import jax
 
         jax.clear_caches()
