@@ -15,10 +15,10 @@ from nbf_paper.audit.sources import Book, Key, Line
 from nbf_paper.names import GRIDWORLDS
 
 AMOUNT = "*seeds × episodes*"
-HEADLINE = ("8-2D-random", "8-3D-random", "k=5", "k=6", "triangulation")
+HEADLINE = ("8-2D-random", "5-3D-random", "8-3D-random", "k=6", "triangulation")
 HEADLINE_FILTERS = {
     ("nbf", "default"), ("nbf", "untrained, default"), ("nbf", "faithful"), ("branching", "branches chosen"),
-    ("pf", ""), ("pf-kde", ""), ("pf-regularized", "look-ahead"), ("prior", ""),
+    ("pf", ""), ("pf-kde", ""), ("pf-regularized", "look-ahead"), ("prior", ""), ("approx", "default"),
 }  # fmt: skip
 NOTHING = 0.0005
 """A mean divergence below this is printed as 0.000."""
@@ -51,7 +51,8 @@ def _paper(line: Line) -> bool:
 
 
 def _headline(line: Line) -> bool:
-    return line.config in HEADLINE and (line.filter, line.arm) in HEADLINE_FILTERS
+    named = (line.filter, line.arm) in HEADLINE_FILTERS
+    return line.config in HEADLINE and named and line.calls <= 2048
 
 
 def _of(domain: Callable[[str], bool]) -> Callable[[Line], bool]:
@@ -118,7 +119,7 @@ def _sums(answer: Answer, table: Printed, shown: Mapping[Place, list[Line]], col
         mine = [lines for (place, _), lines in shown.items() if place == row and lines]
         if "Calls" in table.heads:
             calls = [round(statistics.fmean(line.calls for line in lines)) for lines in mine]
-            text = "" if cells[0] == AMOUNT else span(calls)
+            text = "" if cells[0] == AMOUNT else span(calls) if calls else MISSING
             answer.cells[row, table.heads.index("Calls")] = Derived(
                 text, formula="simulator calls, rounded mean over seeds"
             )
