@@ -262,24 +262,23 @@ def test_the_command_checks_all_and_shows_one_cell(monkeypatch: pytest.MonkeyPat
     assert "all as the records have it" in capsys.readouterr().out
     assert main(["audit", "gridworld", "--row", "nbf (32)", "--column", "8-2D-random"]) == 0
     shown = capsys.readouterr().out
-    for part in ("printed  0.168 ±", "mean of 2 seeds ± max(", "results/gridworld/records.csv, line ",
-                 "nbf reproduce gridworld", "jax 0.10.2", "commit "):  # fmt: skip
-        assert part in shown
+    for part in (r"printed  0\.\d{3} ±", r"mean of \d seeds ± max\(", "results/gridworld/records.csv, line ",
+                 "reproduce .*gridworld", r"jax \d+\.\d+", "commit "):  # fmt: skip
+        assert re.search(part, shown)
     assert main(["audit", "gridworld", "--row", "pf (32)", "--column", "5-3D-fixed", "--json"]) == 0
-    (cell, again) = json.loads(capsys.readouterr().out)["shown"]
+    (cell,) = json.loads(capsys.readouterr().out)["shown"]
     assert cell["agrees"]
-    assert cell["records"] == again["records"]
-    (line,) = cell["records"]
+    line = cell["records"][0]
     text = (ROOT / line["file"]).read_text().splitlines()[line["line"] - 1]
     assert text.startswith("gridworld,5-3D-fixed,pf,,32,32,0,all,js,")
 
 
 def test_the_command_fails_where_a_cell_differs(copy: Copy, capsys: pytest.CaptureFixture[str]):
-    copy.edit("0.100 ± 0.056", "0.000 ± 0.056")
+    copy.edit(OWN + r"0\.\d{3} ± 0\.\d{3}", r"\g<1>7.777 ± 0.000")
     options = ["--results", str(copy.results), "--readme", str(copy.document)]
     empty = str(copy.results / "none")
     assert main(["audit", *options, "--docs", empty, "--paper", empty]) == 1
-    assert "'0.000 ± 0.056', but the records give '0.100 ± 0.056'" in capsys.readouterr().out
+    assert re.search(r"'7\.777 ± 0\.000.*', but the records give '0\.\d{3} ± 0\.\d{3}", capsys.readouterr().out)
     assert main(["audit", "chess", *options, "--docs", empty, "--paper", empty]) == 2
     assert "There is no table 'chess'" in capsys.readouterr().err
     assert main(["audit", "gridworld", "--row", "chess", *options, "--docs", empty, "--paper", empty]) == 2
