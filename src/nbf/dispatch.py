@@ -28,7 +28,7 @@ CACHED_MODULES = 64
 """Flattened modules that are kept; the least recently used one is dropped first."""
 COMPILED_STEPS = 32
 """Compiled steps that are kept; the least recently used one is dropped first."""
-IMMUTABLE = (eqx.Module, tuple, type(None))
+IMMUTABLE = (eqx.Module, tuple, str, type(None))
 """Nodes of a tree that nobody can change in place."""
 
 

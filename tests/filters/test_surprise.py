@@ -202,7 +202,7 @@ def test_what_cannot_be_is_the_greatest_surprise(key):
 
 @pytest.mark.parametrize("sizes", [{"draws": 0}, {"particles": 0}])
 def test_sizes_that_make_no_sense_are_refused(sizes):
-    with pytest.raises(InputError, match=f"{next(iter(sizes))}=0"):
+    with pytest.raises(InputError, match=f"{next(iter(sizes))} of at least 1; got 0"):
         nbf.Surprise(nbf.ExactFilter(), **sizes)
 
 

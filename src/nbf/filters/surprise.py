@@ -36,6 +36,8 @@ from nbf.beliefs.model import ModelBelief
 from nbf.contracts import Belief, Environment, Filter, FilterInfo, FilterState, Observation, Policy, State
 from nbf.errors import InputError
 from nbf.filters.attempts import diverged
+from nbf.filters.checks import check_counts
+from nbf.resampling.likelihoods import log_likelihoods
 from nbf.resampling.weights import normalize
 
 BETS = (0.25, 0.5, 0.75, 2.0)
@@ -99,10 +101,7 @@ class Surprise(Filter):
     rate of false alarms."""
 
     def __check_init__(self) -> None:
-        if self.draws < 1 or self.particles < 1:
-            raise InputError(
-                f"Surprise needs at least 1 draw and 1 particle; got draws={self.draws}, particles={self.particles}."
-            )
+        check_counts("Surprise", draws=self.draws, particles=self.particles)
 
     def init(self, key: Key[Array, ""], environment: Environment) -> SurpriseState:
         nothing = jnp.full(2 * len(BETS), -jnp.inf, jnp.float32)
@@ -165,8 +164,8 @@ class Surprise(Filter):
         log_prior = jnp.where(sound[: self.particles], 0.0, -jnp.inf)
 
         def score(observation: Observation) -> Float[Array, ""]:
-            likelihood = jax.vmap(environment.log_likelihood, (None, 0, 0))
-            return normalize(log_prior + likelihood(observation, *of(slice(self.particles))))[1]
+            likelihoods = log_likelihoods(environment, observation, *of(slice(self.particles)))
+            return normalize(log_prior + likelihoods)[1]
 
         scores = jnp.round(jax.lax.optimization_barrier(jax.vmap(score)(both)) / TIE)
         lots = jax.random.uniform(tie_key, (self.draws + 2,))
