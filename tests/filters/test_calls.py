@@ -8,12 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from card_games import network_pool
 from constructors import FILTERS, small_grid
 from tolerances import FLOAT
 from worlds import hidden_markov
 
 import nbf
 from nbf.environments.goofspiel_family import GoofspielFamily
+from nbf.environments.goofspiel_game import GoofspielGame
 from nbf.environments.gridworld import Gridworld
 from nbf.environments.triangulation import TriangulationFamily
 from nbf.errors import InputError
@@ -114,7 +116,7 @@ def test_invalid_likelihoods_of_real_vectors_are_counted(key):
 
 
 def worlds():
-    goofspiel, _ = GoofspielFamily(3).sample(jax.random.key(0))
+    goofspiel, _ = GoofspielFamily(network_pool(3), GoofspielGame(3)).sample(jax.random.key(0))
     return {
         "grid": (small_grid()[0], 0), "triangulation": (TriangulationFamily().environment(), 0.0),
         "goofspiel": (goofspiel, 0), "functions": (wandering(lambda *_: jnp.zeros(()), needs_policy=True), 0.5),
@@ -124,7 +126,7 @@ def worlds():
 @pytest.mark.parametrize("name", ["grid", "triangulation", "goofspiel", "functions"])
 def test_a_missing_policy_is_named(name, key):
     (world, observation), filter = worlds()[name], nbf.ParticleFilter(4)
-    with pytest.raises(InputError, match="policy is None.*transition.*pass that of this step"):
+    with pytest.raises(InputError, match=r"policy is None.*transition.*pass that of this step"):
         filter.step(key, filter.init(key, world), observation, world, None)
     with pytest.raises(InputError, match="policy is None"):
         nbf.rollout(key, world, None, 2)
@@ -215,13 +217,44 @@ SIZES = {
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("wrong", [2.5, "x", None, True, jnp.asarray(2.0)])
+@pytest.mark.parametrize("wrong", [2.5, "x", None, True])
 @pytest.mark.parametrize("build", SIZES.values(), ids=SIZES)
 def test_a_size_is_a_whole_number(build, wrong):
     with pytest.raises(InputError, match="whole number"):
         build(wrong)
 
 
-@pytest.mark.usefixtures("unchecked")
-def test_a_size_of_numpy_is_a_size():
-    assert nbf.ParticleFilter(np.int64(4)).num_particles == 4
+# Derivatives
+
+
+def evidence(noise, filter, key, steps=3):
+    """The estimate of log p(y_1:T) where the readings have this noise."""
+    world = nbf.LinearGaussian([[0.9]], [[0.5]], [[1.0]], noise[None, None] ** 2, [0.0], [[1.0]], space=LINE)
+    readings = jnp.linspace(0.5, -0.5, steps)[:, None]
+    return jnp.sum(nbf.run(filter, key, readings, world, None)[1].log_evidence)
+
+
+@pytest.mark.parametrize(
+    "build", [nbf.ParticleFilter, functools.partial(nbf.RegularizedParticleFilter, candidates=8)], ids=["SIR", "kernel"]
+)
+def test_a_step_that_may_be_simulated_again_has_a_derivative(build, key):
+    """That of the attempt which counted: here the first, so the same as where there is no other."""
+    noise, found = jnp.asarray(1.5), {}
+    for attempts in (1, 5):
+        function = functools.partial(evidence, filter=build(8, max_attempts=attempts), key=key)
+        found[attempts] = [
+            jax.grad(function)(noise), jax.jit(jax.grad(function))(noise), jax.jacfwd(function)(noise),
+            jax.vmap(jax.grad(function))(noise[None])[0],
+        ]  # fmt: skip
+    np.testing.assert_allclose(found[5], found[1], **FLOAT)
+    assert np.all(np.abs(found[5]) > 0.01)
+
+
+def test_a_resampling_without_a_derivative_says_so(key):
+    def told(error):
+        grid, policy = small_grid()
+        world, filter = Gridworld(grid.space, error), nbf.BranchingFilter(4)
+        return jnp.sum(nbf.run(filter, key, jnp.asarray([0, 4, 3]), world, policy)[1].log_evidence)
+
+    with pytest.raises(InputError, match=r"has no derivative.*Differentiate an update of ExactFilter"):
+        jax.grad(told)(jnp.asarray(0.3))
