@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import eval_jaxpr
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from nbf import prng
@@ -89,7 +90,7 @@ def until_some_weight(
     traced, shapes = jax.make_jaxpr(propose, return_shape=True)(key, jnp.int32(0))
 
     def attempt(number: Int[Array, ""], key: Key[Array, ""], *constants: Array) -> tuple[PyTree, Float[Array, " n"]]:
-        leaves = jax.core.eval_jaxpr(traced.jaxpr, constants, prng.fold_in(key, number), number)
+        leaves = eval_jaxpr(traced.jaxpr, constants, prng.fold_in(key, number), number)
         return jax.tree.unflatten(jax.tree.structure(shapes), leaves)
 
     return _looped(max_attempts, attempt, shapes)(key, *traced.consts)
