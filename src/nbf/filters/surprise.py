@@ -90,15 +90,20 @@ class Surprise(Filter):
         if state.alarm(0.001): ...
 
     An alarm says that predictions are wrong: the environment is not what the filter was told, or the filter is too
-    coarse an approximation. At a missing observation p is a uniform random number, and nothing is bet.
+    coarse an approximation. The rate of false alarms is a bound for right predictions: those of `ExactFilter` are, those
+    of few particles are not. In the right world, over 60 steps on a 5 x 5 grid, an alarm at 1 % was raised in 5.4 % of the
+    episodes with 16 particles, in 1.3 % with 32, in 0.7 % with 64 and in 0.3 % with 256 (benchmarks/false_alarms.py).
+    Watch filters of at least 64 particles, of more for longer runs or sharper beliefs.
+
+    At a missing observation p is a uniform random number, and nothing is bet.
     """
 
     filter: Filter
     draws: int = eqx.field(static=True, default=32)
     """m, the drawn observations to which the true one is compared; p-values are seldom much below 1/m."""
     particles: int = eqx.field(static=True, default=128)
-    """Simulated transitions over which the scores are summed. Their number changes the power of the test, never the
-    rate of false alarms."""
+    """Simulated transitions over which the scores are summed, not the particles of the filter. Their number changes the
+    power of the test, never the rate of false alarms."""
 
     def __check_init__(self) -> None:
         check_counts("Surprise", draws=self.draws, particles=self.particles)
