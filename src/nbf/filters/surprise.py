@@ -90,8 +90,8 @@ class Surprise(Filter):
         if state.alarm(0.001): ...
 
     An alarm says that predictions are wrong: the environment is not what the filter was told, or the filter is too
-    coarse an approximation. The rate of false alarms is a bound for right predictions: those of `ExactFilter` are right,
-    those of few particles are not. In the right world, over 60 steps on a 5 x 5 grid, an alarm at 1 % was raised in
+    coarse an approximation. The rate of false alarms is a bound for right predictions: `ExactFilter` has right ones,
+    few particles do not. In the right world, over 60 steps on a 5 x 5 grid, an alarm at 1 % was raised in
     5.4 % of the episodes with 16 particles, in 1.3 % with 32, in 0.7 % with 64 and in 0.3 % with 256
     (benchmarks/false_alarms.py). Watch filters of at least 64 particles, of more for longer runs or sharper beliefs.
 
