@@ -31,7 +31,7 @@ class Room:
     """Whether importing it may import matplotlib."""
 
 
-CORE = ("nbf.errors", "nbf.capability", "nbf.contracts", "nbf.capabilities", "nbf.prng", "nbf.spaces")
+CORE = ("nbf.errors", "nbf.calls", "nbf.capability", "nbf.contracts", "nbf.capabilities", "nbf.prng", "nbf.spaces")
 MODELS = (*CORE, "nbf.resampling", "nbf.models")
 FILTERS = (*CORE, "nbf.resampling", "nbf.environments", "nbf.beliefs", "nbf.filters")
 LIBRARY = (*FILTERS, "nbf.models", "nbf.sources", "nbf.files.atomic", "nbf.training", "nbf.files", "nbf.evaluation")
@@ -42,10 +42,11 @@ ROOMS = (
     Room("nbf.errors", "the error of bad input, and of a missing extra", jax=False),
     Room("nbf.capability", "how an object tells what it can do", ("nbf.errors",)),
     Room("nbf.dispatch", "one compiled program for calls of one kind"),
-    Room("nbf.contracts", "the abstract classes of all others", ("nbf.capability", "nbf.dispatch")),
+    Room("nbf.calls", "what a call of a filter must fit", ("nbf.errors",)),
+    Room("nbf.contracts", "the abstract classes of all others", ("nbf.calls", "nbf.capability", "nbf.dispatch")),
     Room("nbf.capabilities", "what they may offer beyond that", ("nbf.capability", "nbf.contracts")),
     Room("nbf.prng", "named random streams, and draws", ("nbf.errors",)),
-    Room("nbf.spaces", "what states are, as numbers for a network", CORE[:5]),
+    Room("nbf.spaces", "what states are, as numbers for a network", CORE[:6]),
     Room("nbf.resampling", "few weighted points for many; log weights", CORE),
     Room("nbf.environments", "Gridworld, Goofspiel, Triangulation, linear-Gaussian, your own", CORE),
     Room("nbf.beliefs", "particles, categorical, Gaussian, kernel density, ...", (*CORE, "nbf.resampling")),

@@ -23,6 +23,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from nbf import dispatch
+from nbf.calls import check_state, missing_policy_explained
 from nbf.capability import Capable
 
 State = PyTree
@@ -226,6 +227,9 @@ class FilterInfo(eqx.Module):
     """How often the step was simulated: more than 1 after a set whose weights were all zero."""
     recovered: Bool[Array, ""]
     """Every attempt failed, and the belief is the prediction without the observation."""
+    invalid: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.int32(0))
+    """How many particles had a likelihood of NaN or +inf, which no likelihood should be; they count as impossible. Of a
+    filter that lists its states, how many branches (or moves, cells, symbols) had; 0 where nothing is weighed."""
 
 
 FilterState = PyTree
@@ -251,7 +255,8 @@ class Filter(eqx.Module):
         """`step(key, state, observation, environment, policy) -> (state, info)`, for Python loops.
 
         Compiled once for all environments and policies of the same structure. An observation
-        outside Y is an `InputError`; None is a missing one, and the step predicts.
+        outside Y is an `InputError`; None is a missing one, and the step predicts. So is a state unlike
+        that of `init`, or a policy of None where the environment needs one.
         """
         # A partial, not a method: looking up a method of an equinox module costs 27 µs, half of what
         # a small particle filter's whole step does.
@@ -294,4 +299,7 @@ def _step(
 def _update(
     filter: Filter, environment: Environment, policy: Policy, state: FilterState, key: Key[Array, ""], observation: Any
 ) -> tuple[FilterState, FilterInfo]:
-    return filter.update(key, state, observation, environment, policy)
+    # Here is only what happens once for each kind of call: the result is compiled.
+    check_state(filter, key, state, environment)
+    with missing_policy_explained(environment, policy):
+        return filter.update(key, state, observation, environment, policy)

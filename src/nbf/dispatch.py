@@ -3,6 +3,11 @@
 Flattening an environment or a model at every call costs more than a filter's mathematics. Modules are immutable, so
 each is flattened once and cached by its identity, and the compiled function takes a flat list of arrays. Environments
 and policies of the same tree structure share one compilation, whatever their values.
+
+A tree that holds a dictionary, a list, a NumPy array or an object of a class unknown here may be changed in place by
+its owner. It is flattened anew at every call, so that the change is seen.
+
+Compiled programs take megabytes each. The least recently used ones are dropped, and their memory with them.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ import itertools
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakValueDictionary
 
 import equinox as eqx
 import jax
@@ -20,28 +26,56 @@ from jaxtyping import PyTree
 
 CACHED_MODULES = 64
 """Flattened modules that are kept; the least recently used one is dropped first."""
+COMPILED_STEPS = 32
+"""Compiled steps that are kept; the least recently used one is dropped first."""
+IMMUTABLE = (eqx.Module, tuple, str, type(None))
+"""Nodes of a tree that nobody can change in place."""
+
+
+class _Token:
+    """Stands for one tree structure: hashed by its identity, since hashing a structure takes long."""
+
+    __slots__ = ("__weakref__", "is_fixed")
+
+    def __init__(self, structure: Any):
+        self.is_fixed = _is_fixed(structure)
 
 
 class _Flat:
-    """A module, its leaves, its tree structure, and a number that identifies the structure."""
+    """A module, its leaves, its tree structure, and the token of the structure."""
 
     __slots__ = ("leaves", "module", "structure", "token")
 
     def __init__(self, module: PyTree):
         self.module = module  # kept alive, because its id is the key of the cache
         self.leaves, self.structure = jax.tree.flatten(module)
-        self.token = _TOKENS.setdefault(self.structure, next(_COUNTER))
+        token = _TOKENS.get(self.structure)
+        if token is None:
+            token = _TOKENS[self.structure] = _Token(self.structure)
+        self.token = token
 
 
 PLAIN = (bool, int, float, np.generic, np.ndarray)
 """Numbers that are not JAX arrays."""
 
-_TOKENS: dict[Any, int] = {}
-_COUNTER = itertools.count()
+_TOKENS: WeakValueDictionary[Any, _Token] = WeakValueDictionary()
+"""The token of each structure, for as long as a flattened module or a compiled step has it."""
 _FLAT: OrderedDict[int, _Flat] = OrderedDict()
 _COMPILED: dict[tuple, _Compiled] = {}
+_CLOCK = itertools.count()
 _latest: tuple[PyTree, list[Any], Any] = (object(), [], None)
 """The state returned last, if it is immutable, with its leaves and structure: most often the next one to come in."""
+
+
+def _is_fixed(structure: Any) -> bool:
+    """Whether every node of a tree is immutable; its leaves may still be NumPy arrays."""
+    node = structure.node_data()
+    return node is None or (issubclass(node[0], IMMUTABLE) and all(map(_is_fixed, structure.children())))
+
+
+def _is_constant(leaf: Any) -> bool:
+    """Whether a leaf is a number or a JAX array that exists, so that it will never change."""
+    return not isinstance(leaf, np.ndarray | Tracer) and isinstance(leaf, (jax.Array, complex, *PLAIN))
 
 
 def _flat(module: PyTree) -> _Flat:
@@ -49,12 +83,20 @@ def _flat(module: PyTree) -> _Flat:
     if found is not None:
         _FLAT.move_to_end(id(module))
         return found
-    if not (module is None or isinstance(module, eqx.Module)):  # anything else may be changed in place by its owner
-        return _Flat(module)
-    found = _FLAT[id(module)] = _Flat(module)
-    if len(_FLAT) > CACHED_MODULES:
-        _FLAT.popitem(last=False)
+    found = _Flat(module)
+    if isinstance(module, IMMUTABLE) and found.token.is_fixed and all(map(_is_constant, found.leaves)):
+        _FLAT[id(module)] = found
+        if len(_FLAT) > CACHED_MODULES:
+            _FLAT.popitem(last=False)
     return found
+
+
+def _compiled(key: tuple, method: Callable, *structures: Any) -> _Compiled:
+    """Make room, then enter a step that is compiled when it is called."""
+    while len(_COMPILED) >= COMPILED_STEPS:
+        del _COMPILED[min(_COMPILED, key=lambda known: _COMPILED[known].used)]
+    made = _COMPILED[key] = _Compiled(method, *structures)
+    return made
 
 
 def call(method: Callable, fixed: tuple[PyTree, ...], state: PyTree, moving: PyTree) -> tuple[PyTree, PyTree]:
@@ -84,13 +126,14 @@ def call(method: Callable, fixed: tuple[PyTree, ...], state: PyTree, moving: PyT
     key = (method, state_structure, moving_structure, *[flat.token for flat in flats])
     compiled = _COMPILED.get(key)
     if compiled is None:
-        compiled = _COMPILED[key] = _Compiled(
-            method, *[flat.structure for flat in flats], state_structure, moving_structure
-        )
+        structures = [flat.structure for flat in flats]
+        compiled = _compiled(key, method, *structures, state_structure, moving_structure)
+    compiled.used = next(_CLOCK)
     given = compiled.function(*leaves, *state_leaves, *moving_leaves)
-    after, more = compiled.structure.unflatten(given)
-    if compiled.is_fixed:
-        _latest = (after, given[: compiled.size], compiled.state_structure)
+    result = compiled.result
+    after, more = result.structure.unflatten(given)
+    if result.is_fixed:
+        _latest = (after, given[: result.size], result.state_structure)
     return after, more
 
 
@@ -115,27 +158,41 @@ def _array(number: Any) -> Any:
     return np.asarray(number, jax.dtypes.canonicalize_dtype(np.dtype(type(number)) if kind is None else kind))
 
 
-class _Compiled:
-    """A method as a compiled function of flat arrays, with the structure of its result, which tracing finds out."""
+class _Result:
+    """The structure of what a method returns, which tracing finds out."""
 
     structure: Any
     state_structure: Any
     size: int
     """Number of leaves of the state, which come first."""
     is_fixed: bool
-    """Whether the state is a module or a tuple, and so immutable."""
+    """Whether the state is immutable."""
+
+    def note(self, after: PyTree, more: PyTree) -> list[Any]:
+        """Remember the structure of a result, and flatten it."""
+        self.state_structure = jax.tree.structure(after)
+        self.is_fixed = isinstance(after, IMMUTABLE) and _is_fixed(self.state_structure)
+        self.size = self.state_structure.num_leaves
+        given, self.structure = jax.tree.flatten((after, more))
+        return given
+
+
+class _Compiled:
+    """A method as a compiled function of flat arrays. Nothing in it refers back to it, so that its program is freed as
+    soon as it is dropped."""
+
+    __slots__ = ("function", "result", "used")
 
     def __init__(self, method: Callable, *structures: Any):
+        self.used = next(_CLOCK)
+        self.result = result = _Result()
+
         def flat_method(*leaves: Any) -> list[Any]:
             arguments, start = [], 0
             for structure in structures:
                 arguments.append(structure.unflatten(leaves[start : start + structure.num_leaves]))
                 start += structure.num_leaves
             *first, moving = arguments
-            after, more = method(*first, *moving)
-            self.state_structure, self.is_fixed = jax.tree.structure(after), isinstance(after, eqx.Module | tuple)
-            self.size = self.state_structure.num_leaves
-            given, self.structure = jax.tree.flatten((after, more))
-            return given
+            return result.note(*method(*first, *moving))
 
         self.function = jax.jit(flat_method)

@@ -50,6 +50,21 @@ def missing_extra(error: ModuleNotFoundError, what: str, *, command_line: bool =
     return f"{what} needs {package}: pip install 'neural-bayesian-filtering[{extra}]'"
 
 
+def check_likelihood(shape: tuple[int, ...], environment: object) -> None:
+    """Raise unless a log-likelihood is one number.
+
+    Args:
+        shape: Of what `log_likelihood` gave for one pair of states.
+        environment: Whose it is.
+    """
+    if shape != ():
+        raise InputError(
+            f"`log_likelihood` of {type(environment).__name__} gave an array of shape {shape} for one pair of states, "
+            "where one number is expected, of shape (). Sum over its entries if they are independent, or index it: "
+            "`value[0]`."
+        )
+
+
 @contextmanager
 def optional_imports(what: str, *, command_line: bool = False) -> Iterator[None]:
     """Turn a failed import of an optional package into a `MissingExtraError`.

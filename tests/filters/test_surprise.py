@@ -17,6 +17,7 @@ from tolerances import FLOAT, SEED, monte_carlo
 from worlds import trap_door
 
 import nbf
+from benchmarks.false_alarms import RATE, share_of_alarms
 from nbf.errors import InputError
 from nbf.filters.surprise import BETS, log_payoffs
 from nbf.plot.diagnostics import steps_figure
@@ -92,6 +93,15 @@ def test_false_alarms_are_as_rare_as_stated(name, rate):
     """Ville's inequality, over whole episodes."""
     alarms = np.mean(np.max(right(name)[1], axis=1) >= -np.log(rate))
     assert alarms <= rate + monte_carlo(np.sqrt(rate * (1 - rate)), EPISODES)
+
+
+@pytest.mark.slow
+def test_false_alarms_of_a_particle_filter_are_as_rare_as_stated_from_64_particles_on():
+    """As docs/trust.md says, of 60 steps on a grid: the predictions of 16 particles are wrong, and found out."""
+    episodes = 1000
+    few, enough = (share_of_alarms("grid", particles, 60, episodes) for particles in (16, 64))
+    allowed = RATE + monte_carlo(np.sqrt(RATE * (1 - RATE)), episodes)
+    assert enough <= allowed < few
 
 
 @pytest.mark.parametrize(
@@ -202,7 +212,7 @@ def test_what_cannot_be_is_the_greatest_surprise(key):
 
 @pytest.mark.parametrize("sizes", [{"draws": 0}, {"particles": 0}])
 def test_sizes_that_make_no_sense_are_refused(sizes):
-    with pytest.raises(InputError, match=f"{next(iter(sizes))}=0"):
+    with pytest.raises(InputError, match=f"{next(iter(sizes))} of at least 1; got 0"):
         nbf.Surprise(nbf.ExactFilter(), **sizes)
 
 

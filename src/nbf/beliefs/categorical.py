@@ -24,6 +24,7 @@ from nbf import prng
 from nbf.capabilities import Enumerable, Stencil
 from nbf.capability import capability
 from nbf.contracts import Belief, Observation, Policy, State
+from nbf.resampling.likelihoods import is_invalid, log_likelihood_of
 from nbf.resampling.weights import scaled
 
 
@@ -68,6 +69,12 @@ class TransitionKernel(eqx.Module):
         """
 
     @abstractmethod
+    def invalid(
+        self, probs: Float[Array, " states"], observation: Observation, environment: Enumerable
+    ) -> Int[Array, ""]:
+        """How many of the branches that are taken have a likelihood of NaN or +inf; they count as impossible."""
+
+    @abstractmethod
     def predict(self, probs: Float[Array, " states"]) -> Float[Array, " states"]:
         """p(x') for every x'."""
 
@@ -81,12 +88,23 @@ class BranchKernel(TransitionKernel):
     def joint(
         self, probs: Float[Array, " states"], observation: Observation, environment: Enumerable
     ) -> tuple[Float[Array, " states"], Float[Array, ""]]:
+        weights, log_scale = scaled(self._log_likelihoods(probs, observation, environment))
+        return self._scatter(probs, weights), log_scale
+
+    def invalid(
+        self, probs: Float[Array, " states"], observation: Observation, environment: Enumerable
+    ) -> Int[Array, ""]:
+        return jnp.sum(is_invalid(self._log_likelihoods(probs, observation, environment)), dtype=jnp.int32)
+
+    def _log_likelihoods(
+        self, probs: Float[Array, " states"], observation: Observation, environment: Enumerable
+    ) -> Float[Array, "states b"]:
+        """Of each branch; -inf where it is not taken."""
         states = environment.states()
         ends = jax.tree.map(lambda leaf: leaf[self.targets], states)
-        likelihood = jax.vmap(jax.vmap(environment.log_likelihood, (None, None, 0)), (None, 0, 0))
+        likelihood = jax.vmap(jax.vmap(log_likelihood_of(environment), (None, None, 0)), (None, 0, 0))
         taken = probs[:, None] * self.probs > 0
-        weights, log_scale = scaled(jnp.where(taken, likelihood(observation, states, ends), -jnp.inf))
-        return self._scatter(probs, weights), log_scale
+        return jnp.where(taken, likelihood(observation, states, ends), -jnp.inf)
 
     def predict(self, probs: Float[Array, " states"]) -> Float[Array, " states"]:
         return self._scatter(probs, jnp.ones_like(self.probs))
@@ -110,11 +128,13 @@ class StencilKernel(TransitionKernel):
     def joint(
         self, probs: Float[Array, " states"], observation: Observation, environment: Enumerable
     ) -> tuple[Float[Array, " states"], Float[Array, ""]]:
-        assert isinstance(environment, Stencil)
-        offsets = jnp.asarray(environment.offsets, jnp.int32)
-        likelihood = jax.vmap(environment.log_likelihood, (None, None, 0))
-        weights, log_scale = scaled(likelihood(observation, jnp.zeros_like(offsets[0]), offsets))
+        weights, log_scale = scaled(_offset_log_likelihoods(observation, environment))
         return self._shift(probs, weights), log_scale
+
+    def invalid(
+        self, probs: Float[Array, " states"], observation: Observation, environment: Enumerable
+    ) -> Int[Array, ""]:
+        return jnp.sum(is_invalid(_offset_log_likelihoods(observation, environment)), dtype=jnp.int32)
 
     def predict(self, probs: Float[Array, " states"]) -> Float[Array, " states"]:
         return self._shift(probs, jnp.ones(len(self.shifts)))
@@ -123,6 +143,13 @@ class StencilKernel(TransitionKernel):
         parts = zip(weights, self.arrivals, self.shifts, strict=True)
         shifted = (weight * arriving * _shifted(probs, shift) for weight, arriving, shift in parts)
         return functools.reduce(operator.add, shifted)
+
+
+def _offset_log_likelihoods(observation: Observation, environment: Enumerable) -> Float[Array, " b"]:
+    assert isinstance(environment, Stencil)
+    offsets = jnp.asarray(environment.offsets, jnp.int32)
+    likelihood = jax.vmap(log_likelihood_of(environment), (None, None, 0))
+    return likelihood(observation, jnp.zeros_like(offsets[0]), offsets)
 
 
 def _shifted(vector: Float[Array, " states"], shift: int) -> Float[Array, " states"]:

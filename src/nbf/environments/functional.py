@@ -28,7 +28,7 @@ from jaxtyping import Array, Float, Key, PyTree
 from nbf.capabilities import LookAhead
 from nbf.capability import Capability
 from nbf.contracts import Environment, Family, Observation, Policy, State, StateSpace
-from nbf.errors import InputError
+from nbf.errors import InputError, check_likelihood
 
 
 class FunctionalEnvironment(LookAhead):
@@ -56,7 +56,9 @@ class FunctionalEnvironment(LookAhead):
         return _arrays(self.functions[2](key, state, next_state, *self._more))
 
     def log_likelihood(self, observation: Observation, state: State, next_state: State) -> Float[Array, ""]:
-        return jnp.asarray(self.functions[3](observation, state, next_state, *self._more))
+        value = jnp.asarray(self.functions[3](observation, state, next_state, *self._more))
+        check_likelihood(value.shape, self)
+        return value
 
     @property
     def capabilities(self) -> frozenset[type[Capability]]:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, Key, PyTree
 
+from nbf.calls import missing_policy_explained
 from nbf.capabilities import Episodic, Scheduled
 from nbf.capability import capability
 from nbf.contracts import Environment, Family, Observation, Policy, State
@@ -58,7 +59,8 @@ def rollout(
         key, changed = inputs
         now, control = changed if changing else (environment, policy)
         move_key, observe_key = jax.random.split(key)
-        next_state = now.transition(move_key, state, control)
+        with missing_policy_explained(now, control):
+            next_state = now.transition(move_key, state, control)
         return next_state, (next_state, now.observe(observe_key, state, next_state))
 
     inputs = jax.random.split(walk_key, steps), (environment, policy) if changing else None

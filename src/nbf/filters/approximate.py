@@ -10,8 +10,7 @@ from jaxtyping import Array, Key
 
 from nbf.beliefs.model import ModelBelief
 from nbf.contracts import BeliefModel, Embedding, Environment, Filter, FilterInfo, FilterState, Observation, Policy
-from nbf.errors import InputError
-from nbf.filters.checks import check_space
+from nbf.filters.checks import check_counts, check_space
 from nbf.filters.exact import ExactFilter
 
 
@@ -37,8 +36,7 @@ class ApproxBeliefs(Filter):
             num_samples: Samples of the posterior at each step.
             truth: The reference filter; None is `ExactFilter()`.
         """
-        if num_samples < 1:
-            raise InputError(f"Approx Beliefs needs at least 1 sample of the posterior; got {num_samples}.")
+        check_counts("Approx Beliefs", num_samples=num_samples)
         self.model, self.num_samples = model.prepared(), num_samples
         self.truth = ExactFilter() if truth is None else truth
 

@@ -7,9 +7,12 @@ observation; a filter that divides by the total weight of zero is NaN from then 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import eval_jaxpr
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from nbf import prng
@@ -70,7 +73,7 @@ def until_some_weight(
     """Call `propose(key, attempt)`, attempt = 0, 1, ..., until some log weight is above -inf.
 
     One loop that is left after its first round, instead of a first attempt in front of a loop: the
-    simulator is compiled once.
+    simulator is compiled once. The derivative is that of the attempt which counted.
 
     Args:
         key: Random key.
@@ -80,19 +83,36 @@ def until_some_weight(
     Returns:
         The last proposal, its log weights and how many attempts it took.
     """
-
-    @jax.jit  # traced once, for its shapes and as the body of the loop
-    def attempt(number: Int[Array, ""]) -> tuple[Int[Array, ""], tuple[PyTree, Float[Array, " n"]]]:
-        return number + 1, propose(prng.fold_in(key, number), number)
-
     if max_attempts == 1:
-        number, (proposal, log_weights) = attempt(jnp.int32(0))
+        return *propose(prng.fold_in(key, jnp.int32(0)), jnp.int32(0)), jnp.int32(1)
+    # Whatever `propose` closes over becomes an argument, since a loop cannot be differentiated backwards, and a
+    # derivative of one's own is one by arguments.
+    traced, shapes = jax.make_jaxpr(propose, return_shape=True)(key, jnp.int32(0))
+
+    def attempt(number: Int[Array, ""], key: Key[Array, ""], *constants: Array) -> tuple[PyTree, Float[Array, " n"]]:
+        leaves = eval_jaxpr(traced.jaxpr, constants, prng.fold_in(key, number), number)
+        return jax.tree.unflatten(jax.tree.structure(shapes), leaves)
+
+    return _looped(max_attempts, attempt, shapes)(key, *traced.consts)
+
+
+def _looped(max_attempts: int, attempt: Callable, shapes: PyTree) -> Callable:
+    """`attempt(number, *inputs)` as a function of the inputs, repeated until some log weight is above -inf."""
+
+    @jax.custom_jvp
+    def last(*inputs: Array) -> tuple[PyTree, Float[Array, " n"], Int[Array, ""]]:
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        number, (proposal, log_weights) = jax.lax.while_loop(
+            lambda carry: (carry[0] < max_attempts) & ~some_weight(carry[1][1]),
+            lambda carry: (carry[0] + 1, attempt(carry[0], *inputs)),
+            (jnp.int32(0), (nothing[0], jnp.full_like(nothing[1], -jnp.inf))),
+        )
         return proposal, log_weights, number
-    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(attempt, jnp.int32(0))[1])
-    nothing = (nothing[0], jnp.full_like(nothing[1], -jnp.inf))
-    number, (proposal, log_weights) = jax.lax.while_loop(
-        lambda carry: (carry[0] < max_attempts) & ~some_weight(carry[1][1]),
-        lambda carry: attempt(carry[0]),
-        (jnp.int32(0), nothing),
-    )
-    return proposal, log_weights, number
+
+    @last.defjvp
+    def derivative(inputs: tuple[Array, ...], changes: tuple[Array, ...]) -> tuple[Any, Any]:
+        found = last(*inputs)
+        _, change = jax.jvp(lambda *inputs: attempt(found[2] - 1, *inputs), inputs, changes)
+        return found, (*change, np.zeros((), jax.dtypes.float0))
+
+    return last

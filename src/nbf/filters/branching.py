@@ -16,11 +16,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from nbf.beliefs.particles import ParticleBelief
+from nbf.calls import space_of
 from nbf.capabilities import Enumerable, KnownTransitions
 from nbf.capability import capability, require
 from nbf.contracts import Environment, Filter, FilterInfo, Observation, Policy, State
 from nbf.errors import InputError
+from nbf.filters.checks import check_counts
 from nbf.filters.particle import ParticleState
+from nbf.resampling.likelihoods import count_invalid, log_likelihoods
 from nbf.resampling.optimal import merge_duplicates, optimal_indices, select_branches
 from nbf.resampling.weights import effective_sample_size, normalize
 
@@ -39,13 +42,13 @@ class BranchingFilter(Filter):
     branches of few points are followed, as Fearnhead and Clifford did."""
 
     def __check_init__(self) -> None:
-        if self.num_calls < 1:
-            raise InputError(f"A branching filter needs num_calls of at least 1; got {self.num_calls}.")
+        check_counts("A branching filter", num_calls=self.num_calls)
 
     def init(self, key: Key[Array, ""], environment: Environment) -> ParticleState:
         environment = _enumerable(environment)
         chosen, log_weights, _ = optimal_indices(key, environment.initial_log_probs(), self.num_calls)
-        return ParticleState(jax.tree.map(lambda leaf: leaf[chosen], environment.states()), log_weights)
+        states = jax.tree.map(lambda leaf: leaf[chosen], environment.states())
+        return ParticleState(states, log_weights, space_of(environment.space))
 
     def update(
         self,
@@ -59,17 +62,17 @@ class BranchingFilter(Filter):
         parents, ends, prior = self._followed(key, state, policy, environment)
         log_weights = prior
         if observation is not None:
-            log_weights = prior + jax.vmap(environment.log_likelihood, (None, 0, 0))(observation, parents, ends)
+            log_weights = prior + log_likelihoods(environment, observation, parents, ends)
         posterior, log_evidence = normalize(log_weights)
         predicted, log_total = normalize(prior)
         recovered = log_evidence == -jnp.inf
-        after = self._merged(ends, jnp.where(recovered, predicted, posterior), environment)
+        after = self._merged(ends, jnp.where(recovered, predicted, posterior), environment)._replace(space=state.space)
         # Under a policy with no branch of positive probability, the set stays as it was.
         after = jax.tree.map(lambda old, new: jnp.where(log_total > -jnp.inf, new, old), state, after)
         ess = jnp.where(recovered, 0.0, effective_sample_size(after.log_weights))
         if observation is None:
             log_evidence = jnp.where(recovered, -jnp.inf, 0.0)
-        return after, FilterInfo(ess, log_evidence, jnp.int32(1), recovered)
+        return after, FilterInfo(ess, log_evidence, jnp.int32(1), recovered, count_invalid(prior, log_weights))
 
     def belief(self, state: ParticleState, environment: Environment) -> ParticleBelief:
         return ParticleBelief(state.states, state.log_weights)

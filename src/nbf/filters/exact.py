@@ -41,6 +41,7 @@ class ExactFilter(Filter):
             log_evidence=jnp.where(impossible, -jnp.inf, log_evidence),
             attempts=jnp.int32(1),
             recovered=impossible,
+            invalid=branches.invalid(state, observation, environment),
         )
         return kept, info
 

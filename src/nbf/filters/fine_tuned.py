@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 from nbf.beliefs.model import ModelBelief
 from nbf.contracts import BeliefModel, Environment, Filter, FilterInfo, Observation, Policy, State
 from nbf.errors import InputError
-from nbf.filters.checks import check_space
+from nbf.filters.checks import check_counts, check_space
 from nbf.filters.recurrent import RecurrentState, reader, remembered, sound
 
 
@@ -72,11 +72,10 @@ class FineTunedFilter(Filter):
                 loss than AdaGrad, with which the model was trained.
             longest: Steps of the history that are simulated and read again, at most.
         """
-        if steps < 0 or batch < 1 or longest < 1 or not learning_rate > 0:
-            raise InputError(
-                "Fine-tuning needs steps of 0 or more, batch and longest of at least 1 and a learning_rate above 0; "
-                f"got {steps}, {batch}, {longest} and {learning_rate}."
-            )
+        check_counts("Fine-tuning", least=0, steps=steps)
+        check_counts("Fine-tuning", batch=batch, longest=longest)
+        if not learning_rate > 0:
+            raise InputError(f"Fine-tuning needs a learning_rate above 0; got {learning_rate}.")
         read = reader(model).context
         if read:
             raise InputError(

@@ -28,6 +28,7 @@ from nbf.capabilities import GaussianDynamics
 from nbf.capability import require
 from nbf.contracts import Environment, Filter, FilterInfo, Observation, Policy
 from nbf.errors import InputError
+from nbf.filters.checks import check_counts
 from nbf.filters.linearization import (
     AffineMap,
     Linearization,
@@ -37,6 +38,7 @@ from nbf.filters.linearization import (
     import_cuthbertlib,
     triangular,
 )
+from nbf.resampling.likelihoods import is_invalid, log_likelihoods
 from nbf.spaces import Box
 
 
@@ -130,8 +132,7 @@ class EnsembleKalmanFilter(Filter):
     """Members of the ensemble."""
 
     def __check_init__(self) -> None:
-        if self.num_particles < 2:
-            raise InputError(f"An ensemble needs num_particles of at least 2; got {self.num_particles}.")
+        check_counts("An ensemble", least=2, num_particles=self.num_particles)
 
     def init(self, key: Key[Array, ""], environment: Environment) -> Float[Array, "n d"]:
         _dynamics(environment)
@@ -221,13 +222,14 @@ def _kept(
     corrected, log_evidence = correct(predicted)
     finite = moved & _finite((corrected, log_evidence))
     places = points(_choose(finite, corrected, predicted))
-    likelihoods = jax.vmap(lambda x: environment.log_likelihood(observation, x, x))(places)
+    likelihoods = log_likelihoods(environment, observation, places, places)
     sound = finite & jnp.any((likelihoods > -jnp.inf) & (likelihoods < jnp.inf))
     info = FilterInfo(
         ess=jnp.where(sound, ess, 0.0),
         log_evidence=jnp.where(sound, log_evidence, -jnp.inf),
         attempts=jnp.int32(1),
         recovered=~sound,
+        invalid=jnp.sum(is_invalid(likelihoods), dtype=jnp.int32),
     )
     return _choose(sound, corrected, predicted), info
 

@@ -22,6 +22,7 @@ from nbf.beliefs.lumped import LumpedBelief, sets_of
 from nbf.capabilities import Lumpable
 from nbf.capability import require
 from nbf.contracts import Environment, Filter, FilterInfo, Observation, Policy
+from nbf.resampling.likelihoods import is_invalid
 from nbf.resampling.weights import scaled
 
 
@@ -63,7 +64,8 @@ class LumpedFilter(Filter):
             predicted, some = step.prediction()
             info = FilterInfo(jnp.where(some, lumped, 0.0), jnp.where(some, 0.0, -jnp.inf), jnp.int32(1), ~some)
             return predicted, info
-        likelihood, log_scale = scaled(environment.choice_log_likelihoods(observation))
+        log_likelihoods = environment.choice_log_likelihoods(observation)
+        likelihood, log_scale = scaled(log_likelihoods)
         joint = step.weighed(likelihood)
         evidence = jnp.sum(joint)
         possible = (evidence > 0) & (evidence < jnp.inf)
@@ -74,6 +76,7 @@ class LumpedFilter(Filter):
             log_evidence=jnp.where(possible, jnp.log(scale) + log_scale, -jnp.inf),
             attempts=jnp.int32(1),
             recovered=~possible,
+            invalid=jnp.sum(is_invalid(log_likelihoods), dtype=jnp.int32),
         )
         return jax.lax.cond(possible, lambda: posterior, lambda: step.prediction()[0]), info
 

@@ -15,9 +15,12 @@ from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
 from nbf.beliefs.particles import ParticleBelief
+from nbf.calls import SpaceOf, space_of
 from nbf.contracts import Environment, Filter, FilterInfo, Observation, Policy, State
 from nbf.errors import InputError
 from nbf.filters.attempts import diverged, some_weight, until_some_weight
+from nbf.filters.checks import check_counts
+from nbf.resampling.likelihoods import count_invalid, log_likelihoods
 from nbf.resampling.schemes import RESAMPLERS
 from nbf.resampling.weights import effective_sample_size, normalize, uniform_log_weights
 
@@ -30,6 +33,8 @@ class ParticleState(NamedTuple):
     """Leading axis n on every leaf."""
     log_weights: Float[Array, " n"]
     """Normalised."""
+    space: SpaceOf | None = None
+    """What the states are; None if that is not known."""
 
 
 class ParticleFilter(Filter):
@@ -48,20 +53,18 @@ class ParticleFilter(Filter):
     """How often a step is simulated at most while every weight is zero."""
 
     def __check_init__(self) -> None:
-        if self.num_particles < 1:
-            raise InputError(f"A particle filter needs at least 1 particle; got {self.num_particles}.")
+        counts = {"num_particles": self.num_particles, "max_attempts": self.max_attempts}
+        check_counts("A particle filter", **counts)
         if not self.threshold >= 0:
             raise InputError(
                 f"The resampling threshold is a share of the particles, 0 (never) or more; got {self.threshold}."
             )
         if self.resampler not in RESAMPLERS:
             raise InputError(f"Unknown resampler {self.resampler!r}; choose one of {', '.join(RESAMPLERS)}.")
-        if self.max_attempts < 1:
-            raise InputError(f"A step needs at least 1 attempt; got max_attempts={self.max_attempts}.")
 
     def init(self, key: Key[Array, ""], environment: Environment) -> ParticleState:
         states = jax.vmap(environment.init)(jax.random.split(key, self.num_particles))
-        return ParticleState(states, uniform_log_weights(self.num_particles))
+        return ParticleState(states, uniform_log_weights(self.num_particles), space_of(environment.space))
 
     def update(
         self,
@@ -80,16 +83,16 @@ class ParticleFilter(Filter):
             prior = prior if lost is None else jnp.where(lost, -jnp.inf, prior)
             if observation is None:
                 return (states, prior), prior
-            likelihood = jax.vmap(environment.log_likelihood, in_axes=(None, 0, 0))
-            return (states, prior), prior + likelihood(observation, parents.states, states)
+            return (states, prior), prior + log_likelihoods(environment, observation, parents.states, states)
 
         (states, prior), log_weights, attempts = until_some_weight(key, self.max_attempts, propose)
         posterior, log_evidence = normalize(log_weights)
         recovered = log_evidence == -jnp.inf
-        info = FilterInfo(effective_sample_size(log_weights), log_evidence, attempts, recovered)
+        ess, invalid = effective_sample_size(log_weights), count_invalid(prior, log_weights)
+        info = FilterInfo(ess, log_evidence, attempts, recovered, invalid)
         if diverged(states) is None:
-            return ParticleState(states, jnp.where(recovered, prior, posterior)), info
-        after = ParticleState(states, jnp.where(recovered, normalize(prior)[0], posterior))
+            return ParticleState(states, jnp.where(recovered, prior, posterior), state.space), info
+        after = ParticleState(states, jnp.where(recovered, normalize(prior)[0], posterior), state.space)
         # If the simulator left nothing that is finite, the set stays as it was.
         return jax.tree.map(lambda old, new: jnp.where(some_weight(prior), new, old), state, after), info
 

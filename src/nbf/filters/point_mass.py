@@ -22,13 +22,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr
 from jax.scipy.stats import norm
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
 from nbf.beliefs.histogram import HistogramBelief
 from nbf.capabilities import Drifting
 from nbf.capability import require
 from nbf.contracts import Environment, Filter, FilterInfo, Observation, Policy
 from nbf.errors import InputError
+from nbf.filters.checks import check_counts
+from nbf.resampling.likelihoods import is_invalid, log_likelihood_of
 from nbf.spaces import Box
 
 FAR = 12.0
@@ -45,11 +47,7 @@ class PointMassFilter(Filter):
     """Gauss-Legendre points along each axis of a cell, at which the likelihood is evaluated."""
 
     def __check_init__(self) -> None:
-        if self.resolution < 1 or self.points < 1:
-            raise InputError(
-                "A point-mass filter needs a resolution and points of at least 1; "
-                f"got {self.resolution} and {self.points}."
-            )
+        check_counts("A point-mass filter", resolution=self.resolution, points=self.points)
 
     def init(self, key: Key[Array, ""], environment: Environment) -> Float[Array, "places places"]:
         _plane(environment)
@@ -68,7 +66,7 @@ class PointMassFilter(Filter):
         size = jnp.asarray(float(state.size))
         if observation is None:
             return predicted, FilterInfo(size, jnp.zeros(()), jnp.int32(1), jnp.bool_(False))
-        likelihood, log_scale = self._likelihood(predicted, observation, environment)
+        likelihood, log_scale, invalid = self._likelihood(predicted, observation, environment)
         joint = predicted * likelihood
         evidence = jnp.sum(joint)
         impossible = ~(evidence > 0)
@@ -79,6 +77,7 @@ class PointMassFilter(Filter):
             log_evidence=jnp.where(impossible, -jnp.inf, log_evidence),
             attempts=jnp.int32(1),
             recovered=impossible,
+            invalid=invalid,
         )
         return jnp.where(impossible, predicted, posterior), info
 
@@ -110,8 +109,9 @@ class PointMassFilter(Filter):
 
     def _likelihood(
         self, predicted: Float[Array, "places places"], observation: Observation, environment: Environment
-    ) -> tuple[Float[Array, "places places"], Float[Array, ""]]:
-        """The likelihood of every place divided by the largest at a place with mass, and the log of that one."""
+    ) -> tuple[Float[Array, "places places"], Float[Array, ""], Int[Array, ""]]:
+        """The likelihood of every place divided by the largest at a place with mass, the log of that one, and the
+        number of places where it is invalid."""
         _, space = _plane(environment)
         nodes, weights = np.polynomial.legendre.leggauss(self.points)
         inside = (np.arange(self.resolution)[:, None] + (nodes + 1.0) / 2.0) / self.resolution
@@ -123,18 +123,19 @@ class PointMassFilter(Filter):
 
         def at(row: Float[Array, ""], column: Float[Array, ""]) -> Float[Array, ""]:
             position = jnp.stack([row, column])
-            return environment.log_likelihood(observation, position, position)
+            return log_likelihood_of(environment)(observation, position, position)
 
         everywhere = jax.vmap(jax.vmap(at, (None, 0)), (0, None))
         # An array for each pair of points instead of one for all: XLA then fuses their sum into a single loop.
         pairs = list(itertools.product(range(self.points), repeat=2))
         parts = [jnp.where(predicted > 0, everywhere(rows[:, a], columns[:, b]), -jnp.inf) for a, b in pairs]
+        invalid = functools.reduce(operator.or_, map(is_invalid, parts))
         parts = [jnp.where(part < jnp.inf, part, -jnp.inf) for part in parts]
         largest = functools.reduce(jnp.maximum, [jnp.max(part) for part in parts])
         log_scale = jnp.where(largest > -jnp.inf, largest, 0.0)
         shares = [float(weights[a] * weights[b]) / 4.0 for a, b in pairs]
         terms = (share * jnp.exp(part - log_scale) for share, part in zip(shares, parts, strict=True))
-        return functools.reduce(operator.add, terms), log_scale
+        return functools.reduce(operator.add, terms), log_scale, jnp.sum(invalid, dtype=jnp.int32)
 
 
 def motion(resolution: int, mean: Float[Array, ""], deviation: Float[Array, ""]) -> Float[Array, "places places"]:

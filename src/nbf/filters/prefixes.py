@@ -15,6 +15,7 @@ from nbf.beliefs.categorical import CategoricalBelief
 from nbf.capabilities import Prefixes
 from nbf.capability import require
 from nbf.contracts import Environment, Filter, FilterInfo, Observation, Policy
+from nbf.resampling.likelihoods import is_invalid
 
 
 class PrefixFilter(Filter):
@@ -42,7 +43,8 @@ class PrefixFilter(Filter):
         if observation is None:
             info = FilterInfo(jnp.where(some, size, 0.0), jnp.where(some, 0.0, -jnp.inf), jnp.int32(1), ~some)
             return kept, info
-        likelihood = jnp.exp(environment.choice_log_likelihoods(observation))
+        log_likelihoods = environment.choice_log_likelihoods(observation)
+        likelihood = jnp.exp(log_likelihoods)
         # At a step that adds nothing, the likelihood is the same for all states.
         seen = jnp.where(environment.over, likelihood[0], likelihood[_last_symbols(branches, len(likelihood))])
         joint = predicted * seen
@@ -54,6 +56,7 @@ class PrefixFilter(Filter):
             log_evidence=jnp.where(possible, jnp.log(scale), -jnp.inf),
             attempts=jnp.int32(1),
             recovered=~possible,
+            invalid=jnp.sum(is_invalid(log_likelihoods), dtype=jnp.int32),
         )
         return jnp.where(possible, joint / scale, kept), info
 

@@ -17,12 +17,15 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from nbf import prng
 from nbf.beliefs.kde import KernelDensityBelief
 from nbf.beliefs.particles import ParticleBelief
+from nbf.calls import SpaceOf, space_of
 from nbf.capabilities import LookAhead
 from nbf.capability import capability
 from nbf.contracts import Environment, Filter, FilterInfo, Observation, Policy
 from nbf.errors import InputError
 from nbf.filters.attempts import diverged, some_weight, until_some_weight
+from nbf.filters.checks import check_counts
 from nbf.resampling.auxiliary import log_favour
+from nbf.resampling.likelihoods import count_invalid, log_likelihoods
 from nbf.resampling.optimal import optimal_resample, split_heavy
 from nbf.resampling.schemes import systematic
 from nbf.resampling.weights import effective_sample_size, normalize, uniform_log_weights
@@ -37,6 +40,8 @@ class RegularizedState(NamedTuple):
     """Normalised."""
     started: Bool[Array, ""]
     """Whether a step was made: before the first one, candidates are draws of p0 itself."""
+    space: SpaceOf | None = None
+    """What the states are; None if that is not known."""
 
 
 class RegularizedParticleFilter(Filter):
@@ -61,11 +66,8 @@ class RegularizedParticleFilter(Filter):
     """How often a step is simulated at most while every weight is zero."""
 
     def __check_init__(self) -> None:
-        if min(self.num_particles, self.candidates, self.max_attempts) < 1:
-            raise InputError(
-                "A regularised particle filter needs num_particles, candidates and max_attempts of at least 1; got "
-                f"{self.num_particles}, {self.candidates} and {self.max_attempts}."
-            )
+        counts = {"candidates": self.candidates, "max_attempts": self.max_attempts}
+        check_counts("A regularised particle filter", num_particles=self.num_particles, **counts)
         if not (0 < self.defensive <= 1 and self.threshold >= 0):
             raise InputError(
                 "A regularised particle filter needs a defensive part in (0, 1] and a threshold of 0 or more; got "
@@ -75,7 +77,8 @@ class RegularizedParticleFilter(Filter):
     def init(self, key: Key[Array, ""], environment: Environment) -> RegularizedState:
         _box(environment)
         states = jax.vmap(environment.init)(jax.random.split(key, self.num_particles))
-        return RegularizedState(states, uniform_log_weights(self.num_particles), jnp.bool_(False))
+        weights = uniform_log_weights(self.num_particles)
+        return RegularizedState(states, weights, jnp.bool_(False), space_of(environment.space))
 
     def update(
         self,
@@ -98,15 +101,15 @@ class RegularizedParticleFilter(Filter):
             prior = prior if lost is None else jnp.where(lost, -jnp.inf, prior)
             if observation is None:
                 return (children, prior), prior
-            weigh = jax.vmap(environment.log_likelihood, (None, 0, 0))
-            return (children, prior), prior + weigh(observation, parents, children)
+            return (children, prior), prior + log_likelihoods(environment, observation, parents, children)
 
         (children, prior), log_weights, attempts = until_some_weight(key, self.max_attempts, propose)
         posterior, log_evidence = normalize(log_weights)
         recovered = log_evidence == -jnp.inf
-        info = FilterInfo(effective_sample_size(log_weights), log_evidence, attempts, recovered)
+        ess, invalid = effective_sample_size(log_weights), count_invalid(prior, log_weights)
+        info = FilterInfo(ess, log_evidence, attempts, recovered, invalid)
         weights = jnp.where(recovered, normalize(prior)[0], posterior)
-        after = RegularizedState(children, weights, jnp.bool_(True))
+        after = RegularizedState(children, weights, jnp.bool_(True), state.space)
         # If the simulator left nothing that is finite, the set stays as it was.
         return jax.tree.map(lambda old, new: jnp.where(some_weight(prior), new, old), state, after), info
 

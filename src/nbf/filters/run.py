@@ -8,6 +8,7 @@ from typing import Any
 import jax
 from jaxtyping import Array, Key, PyTree
 
+from nbf.calls import missing_policy_explained
 from nbf.contracts import Environment, Filter, FilterInfo, FilterState, Observation, Policy
 from nbf.environments.rollout import at_step
 
@@ -41,7 +42,9 @@ def run(
 
     def step(state: FilterState, inputs: tuple[Key[Array, ""], Observation, PyTree]):
         key, observation, changed = inputs
-        state, info = filter.update(key, state, observation, *(changed if changing else (environment, policy)))
+        now, control = changed if changing else (environment, policy)
+        with missing_policy_explained(now, control):
+            state, info = filter.update(key, state, observation, now, control)
         return state, (look(state), info)
 
     start = filter.init(start_key, at_step(environment, 0, changing=changing))

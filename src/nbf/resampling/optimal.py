@@ -11,11 +11,14 @@ adds up equal ones.
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from nbf import prng
+from nbf.errors import InputError
 from nbf.resampling.weights import log_normalized, normalized_weights
 
 ROUNDING = 1.0 - 1e-6
@@ -36,9 +39,11 @@ def threshold(weights: Float[Array, " k"], count: int) -> Float[Array, ""]:
     Returns:
         The c with Σ min(w / c, 1) = count; 0 where no more than `count` have weight.
     """
-    if count >= weights.shape[0]:
-        return jnp.zeros(())
+    return jnp.zeros(()) if count >= weights.shape[0] else _threshold(weights, count)
 
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _threshold(weights: Float[Array, " k"], count: int) -> Float[Array, ""]:
     def lower(found: tuple[Array, ...]) -> tuple[Array, ...]:
         level, heavier, _ = found
         above = weights > level
@@ -50,6 +55,14 @@ def threshold(weights: Float[Array, " k"], count: int) -> Float[Array, ""]:
     first = jnp.sum(weights) / count, jnp.int32(0), jnp.int32(-1)
     level, _, _ = jax.lax.while_loop(lambda found: found[1] > found[2], lower, first)
     return jnp.where(jnp.sum(weights > 0) > count, level, 0.0)
+
+
+@_threshold.defjvp
+def _no_derivative(count: int, primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
+    raise InputError(
+        "The optimal resampling for discrete states has no derivative: its weights jump where a point is dropped. "
+        "Differentiate an update of ExactFilter, of ParticleFilter, or of NeuralBayesianFilter.faithful instead."
+    )
 
 
 def optimal_indices(

@@ -18,6 +18,7 @@ from nbf.beliefs.model import support
 from nbf.capabilities import MeanFeatures
 from nbf.capability import require
 from nbf.contracts import BeliefModel, State, StateSpace
+from nbf.filters.checks import check_counts
 from nbf.filters.neural.state import NeuralState
 from nbf.resampling.optimal import random_mass as mass_of_draws
 from nbf.resampling.weights import normalize
@@ -93,6 +94,9 @@ class MomentMatching(Correction):
     """Ridge of an embedding made of one random particle; it scales as 1/ESS."""
     newton_steps: int = eqx.field(static=True, default=3)
     """Of the minimisation that finds the tilt."""
+
+    def __check_init__(self) -> None:
+        check_counts("MomentMatching", least=0, newton_steps=self.newton_steps)
 
     def check(self, model: BeliefModel) -> None:
         require(model, MeanFeatures, "MomentMatching", "Pass correction=NoCorrection(), or use a MeanConfig encoder.")

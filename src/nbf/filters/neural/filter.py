@@ -10,6 +10,7 @@ How particles are generated and moved is a `Proposal`, how the decoded belief is
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -23,14 +24,14 @@ from nbf.beliefs.particles import ParticleBelief
 from nbf.capabilities import Enumerable
 from nbf.capability import capability
 from nbf.contracts import BeliefModel, Environment, Filter, FilterInfo, Observation, Policy, State
-from nbf.errors import InputError
 from nbf.filters.attempts import diverged, padded, until_some_weight
-from nbf.filters.checks import check_space
+from nbf.filters.checks import check_counts, check_space
 from nbf.filters.neural.correction import Correction, NoCorrection
 from nbf.filters.neural.default import check_parts, default_correction, default_proposal, description
 from nbf.filters.neural.proposal import IndependentProposal, Prior, Proposal
 from nbf.filters.neural.state import NeuralState, in_context
 from nbf.filters.neural.weighing import weighed
+from nbf.resampling.likelihoods import log_likelihoods
 from nbf.resampling.optimal import optimal_indices
 from nbf.resampling.weights import uniform_log_weights
 
@@ -73,11 +74,8 @@ class NeuralBayesianFilter(Filter):
             max_attempts: How often a step is simulated at most while every weight is zero.
             initial_samples: Samples of p0 that the first embedding is made of, where p0 cannot be listed.
         """
-        if num_particles < 1 or max_attempts < 1 or initial_samples < 1:
-            raise InputError(
-                "A neural filter needs num_particles, max_attempts and initial_samples of at least 1; "
-                f"got {num_particles}, {max_attempts} and {initial_samples}."
-            )
+        counts = {"max_attempts": max_attempts, "initial_samples": initial_samples}
+        check_counts("A neural filter", num_particles=num_particles, **counts)
         check_parts(proposal, correction)
         self.model = model.prepared()
         self.num_particles, self.max_attempts, self.initial_samples = num_particles, max_attempts, initial_samples
@@ -142,8 +140,8 @@ class NeuralBayesianFilter(Filter):
             made = proposed.children, predicted, proposed.random_mass, proposed.carried_share
             if observation is None:
                 return made, predicted
-            weigh = jax.vmap(environment.log_likelihood, (None, 0, 0))
-            return made, predicted + weigh(observation, proposed.parents, proposed.children)
+            likelihoods = log_likelihoods(environment, observation, proposed.parents, proposed.children)
+            return made, predicted + likelihoods
 
         made, log_weights, attempts = until_some_weight(key, self.max_attempts, propose)
         particles, predicted, mass, share = made
@@ -154,7 +152,7 @@ class NeuralBayesianFilter(Filter):
             return after, info
         # If simulator or model left nothing that is finite, the belief stays as it was.
         sound = jnp.all(jnp.isfinite(embedding))
-        info = FilterInfo(info.ess, info.log_evidence, attempts, info.recovered | ~sound)
+        info = dataclasses.replace(info, recovered=info.recovered | ~sound)
         return jax.tree.map(lambda old, new: jnp.where(sound, new, old), state, after), info
 
     def belief(self, state: NeuralState, environment: Environment) -> ModelBelief:

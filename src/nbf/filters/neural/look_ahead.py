@@ -16,6 +16,7 @@ from nbf.capabilities import LookAhead, MeanFeatures
 from nbf.capability import require
 from nbf.contracts import Environment, Observation, Policy, State
 from nbf.errors import InputError
+from nbf.filters.checks import check_counts
 from nbf.filters.neural.correction import NoCorrection
 from nbf.filters.neural.even import EvenProposal, decoded
 from nbf.filters.neural.proposal import Prior, Proposal, Proposed, simulated
@@ -38,11 +39,10 @@ class LookAheadProposal(Proposal):
     """Of both tilts. A third step changes no divergence by more than its standard error, and takes its time twice."""
 
     def __check_init__(self) -> None:
-        if self.candidates < 1 or not 0 < self.defensive <= 1:
-            raise InputError(
-                "LookAheadProposal needs candidates of at least 1 and a defensive part in (0, 1]; got "
-                f"{self.candidates} and {self.defensive}."
-            )
+        check_counts("LookAheadProposal", candidates=self.candidates)
+        check_counts("LookAheadProposal", least=0, newton_steps=self.newton_steps)
+        if not 0 < self.defensive <= 1:
+            raise InputError(f"LookAheadProposal needs a defensive part in (0, 1]; got {self.defensive}.")
 
     def check(self, environment: Environment, num_particles: int) -> None:
         require(environment, LookAhead, "LookAheadProposal", "Use EvenProposal.")

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from nbf.contracts import FilterInfo
+from nbf.resampling.likelihoods import count_invalid
 from nbf.resampling.weights import effective_sample_size, normalize, uniform_log_weights
 
 
@@ -29,5 +30,6 @@ def weighed(
     legal, log_legal = normalize(predicted)
     prediction = jnp.where(log_legal == -jnp.inf, uniform_log_weights(predicted.shape[0]), legal)
     log_evidence = jnp.where(recovered, -jnp.inf, 0.0) if missing else log_total
-    info = FilterInfo(effective_sample_size(log_weights), log_evidence, attempts, recovered)
+    ess, invalid = effective_sample_size(log_weights), count_invalid(predicted, log_weights)
+    info = FilterInfo(ess, log_evidence, attempts, recovered, invalid)
     return jnp.where(recovered, prediction, posterior), info

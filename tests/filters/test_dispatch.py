@@ -1,0 +1,122 @@
+"""What `filter.step` remembers from call to call: nothing that its owner can change, and no more than it says."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from constructors import small_grid
+
+import nbf
+from nbf import dispatch
+
+
+class Holder(eqx.Module):
+    """A policy with anything in it."""
+
+    inside: Any
+
+
+class Pair(NamedTuple):
+    """A policy, and something beside it."""
+
+    first: Any
+    second: Any
+
+
+class Adding(nbf.Filter):
+    """Its state is a total, to which each step adds the numbers of the policy."""
+
+    def init(self, key, environment):
+        return Holder({"total": jnp.zeros(())})
+
+    def update(self, key, state, observation, environment, policy):
+        given = sum(jnp.sum(jnp.asarray(leaf, jnp.float32)) for leaf in jax.tree.leaves(policy))
+        info = nbf.FilterInfo(jnp.ones(()), jnp.zeros(()), jnp.int32(1), jnp.bool_(False))
+        return Holder({"total": state.inside["total"] + given}), info
+
+    def belief(self, state, environment):
+        raise NotImplementedError
+
+
+def put(container, value):
+    """Change a container in place."""
+    if isinstance(container, np.ndarray):
+        container[...] = value
+    else:
+        container["x" if isinstance(container, dict) else 0] = value
+
+
+CONTAINERS = {
+    "a dictionary": lambda: {"x": jnp.asarray(1.0)},
+    "a list": lambda: [jnp.asarray(1.0)],
+    "a NumPy array": lambda: np.asarray(1.0, np.float32),
+    "a dictionary of Python numbers": lambda: {"x": 1.0},
+}
+
+
+@pytest.mark.parametrize("build", CONTAINERS.values(), ids=CONTAINERS)
+@pytest.mark.parametrize("wrap", [Holder, lambda inside: Pair(inside, None), lambda inside: Holder((0.0, inside))])
+def test_a_change_in_place_is_seen(build, wrap, key):
+    """Anywhere in a policy: the step after it adds the new number."""
+    container, filter, grid = build(), Adding(), small_grid()[0]
+    policy = wrap(container)
+    state, _ = filter.step(key, filter.init(key, grid), 0, grid, policy)
+    put(container, jnp.asarray(5.0) if isinstance(container, list) else 5.0)
+    after, _ = filter.step(key, state, 0, grid, policy)
+    assert [float(each.inside["total"]) for each in (state, after)] == [1.0, 6.0]
+
+
+def test_a_change_of_the_state_in_place_is_seen(key):
+    filter, grid, policy = Adding(), small_grid()[0], Holder(jnp.asarray(1.0))
+    state, _ = filter.step(key, filter.init(key, grid), 0, grid, policy)
+    state.inside["total"] = jnp.asarray(10.0)
+    after, _ = filter.step(key, state, 0, grid, policy)
+    assert float(after.inside["total"]) == 11.0
+
+
+def test_what_cannot_change_is_flattened_once():
+    """The library's own environments, policies, filters and models are of that kind."""
+    grid, policy = small_grid()
+    model = nbf.shipped_model("8-2D-random")
+    for module in (grid, policy, nbf.NeuralBayesianFilter(model, 4), Pair(policy, 2.0), None):
+        assert dispatch._flat(module) is dispatch._flat(module)
+    for module in (Holder({}), Holder(np.zeros(1)), Pair([], None)):
+        assert dispatch._flat(module) is not dispatch._flat(module)
+
+
+class Named(Adding):
+    """Filters of different names have different structures."""
+
+    name: str = eqx.field(static=True)
+
+
+def test_compiled_steps_that_are_not_used_are_let_go(key, monkeypatch):
+    """Of many structures the latest are kept, with their tokens; one that is used all the time is never dropped."""
+    monkeypatch.setattr(dispatch, "COMPILED_STEPS", 3)
+    monkeypatch.setattr(dispatch, "CACHED_MODULES", 3)
+    dispatch._FLAT.clear()
+    grid, policy, often = small_grid()[0], Holder(jnp.asarray(1.0)), Named("often")
+    start = often.init(key, grid)
+    often.step(key, start, 0, grid, policy)
+    kept = next(value for value in dispatch._COMPILED.values() if value.used == newest())
+    programs = []
+    for number in range(8):
+        Named(f"filter {number}").step(key, start, 0, grid, policy)
+        programs.append(weakref.ref(next(v for v in dispatch._COMPILED.values() if v.used == newest()).function))
+        often.step(key, start, 0, grid, policy)
+        assert len(dispatch._COMPILED) <= 3
+        assert kept in dispatch._COMPILED.values()
+    gc.collect()
+    assert [program() is None for program in programs] == [True] * 6 + [False] * 2
+    assert len(dispatch._TOKENS) <= 3 * 3 + 3
+
+
+def newest():
+    return max(value.used for value in dispatch._COMPILED.values())
