@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 from rich.console import Console
 from tyro.conf import Suppress, arg, subcommand
 
-from nbf.cli.command import FAILED, Command, Flag, is_mistake, say
-from nbf.files.atomic import check_writable
+from nbf.cli.command import FAILED, Command, Flag, is_mistake, say, sentence
+from nbf.files.atomic import check_replaceable, check_writable
 from nbf_paper.experiments import choices
 from nbf_paper.experiments.choices.experiment import at_least
 from nbf_paper.experiments.job import Job
@@ -88,6 +88,7 @@ class Reproduce(Command):
         page = options.html or Path("nbf-report-quick.html" if self.quick else "nbf-report.html")
         failed: list[dict[str, str]] = []
         todo = self._planned(failed)
+        check_replaceable(page)
         for folder in (results, runs, page.parent):
             check_writable(folder)
         done, begin = [], time.monotonic()
@@ -168,8 +169,9 @@ def _collected(failed: list[dict[str, str]], what: str, *, mistakes: bool = True
             traceback.print_exc()
         elif not mistakes:
             raise
-        say(f"nbf-paper: {what} failed: {error}")
-        failed.append({"what": what, "error": str(error) or type(error).__name__})
+        told = sentence(error) or type(error).__name__
+        say(f"nbf-paper: {what} failed: {told}")
+        failed.append({"what": what, "error": told})
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from rich.console import Console
 from tyro.conf import Positional, arg
 
 from nbf.cli.command import Command, table_of
-from nbf.files.atomic import check_writable
+from nbf.files.atomic import check_replaceable, check_writable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +38,7 @@ class Selfplay(Command):
 
         config = SelfPlayConfig(cards=self.cards, checkpoints=self.checkpoints, seed=seed(self.seed))
         path = self.out or pool_path(Path("runs"), config)
+        check_replaceable(path)
         check_writable(path.parent)
         return {"pool": str(path), "config": config.settings, **describe(make_pool(config, path))}
 

@@ -59,8 +59,10 @@ class Record:
     def __post_init__(self) -> None:
         for name in ("experiment", "config", "filter", "arm", "metric"):
             text = getattr(self, name)
-            if not isinstance(text, str) or text != text.strip() or len(text.splitlines()) > 1:
-                raise RecordError(f"The {name} of a record is one line of text without outer blanks; got {text!r}.")
+            if not isinstance(text, str) or text != text.strip() or not text.isprintable():
+                raise RecordError(
+                    f"The {name} of a record is one line of printable text without outer blanks; got {text!r}."
+                )
             if not text and name != "arm":
                 raise RecordError(f"The {name} of a record is empty.")
         for name in ("particles", "calls", "seed", "step", "episodes"):
