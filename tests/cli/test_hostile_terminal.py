@@ -3,6 +3,7 @@ encoding, a narrow window or Ctrl-C end a command in words or quietly, never in 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import json
@@ -136,12 +137,19 @@ def test_a_working_folder_that_is_gone_is_said(capsys: pytest.CaptureFixture[str
 class Broken(io.StringIO):
     """A stream whose reader has gone, or whose disk is full."""
 
-    def __init__(self, error: OSError):
+    def __init__(self, error: OSError, folder: Path):
         super().__init__()
-        self.error = error
+        self.error, self.file = error, (folder / "stream").open("w")
+
+    def fileno(self) -> int:
+        return self.file.fileno()
 
     def write(self, text: str) -> int:
         raise self.error
+
+    def close(self) -> None:
+        self.file.close()
+        super().close()
 
 
 LINES = (["info", str(SHIPPED)], ["info", str(SHIPPED), "--json"], ["--version"], ["--help"])
@@ -149,13 +157,16 @@ LINES = (["info", str(SHIPPED)], ["info", str(SHIPPED), "--json"], ["--version"]
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: " ".join(line).replace(str(SHIPPED), ""))
 def test_a_reader_that_goes_ends_a_command_quietly_and_a_full_disk_in_a_sentence(
-    line: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    line: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(sys, "stdout", Broken(BrokenPipeError(errno.EPIPE, "Broken pipe")))
-    assert main(line) == 141
+    gone, full = BrokenPipeError(errno.EPIPE, "Broken pipe"), OSError(errno.ENOSPC, "No space left on device")
+    with contextlib.closing(Broken(gone, tmp_path)) as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert main(line) == 141
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(sys, "stdout", Broken(OSError(errno.ENOSPC, "No space left on device")))
-    assert main(line) == 2
+    with contextlib.closing(Broken(full, tmp_path)) as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert main(line) == 2
     (message,) = capsys.readouterr().err.splitlines()
     assert message.startswith("nbf: the answer cannot be written: No space left on device")
 

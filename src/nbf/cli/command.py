@@ -29,13 +29,15 @@ from tyro.conf import (
     arg,
 )
 
-from nbf.cli.streams import ERROR, FAILED, INTERRUPTED, answers_console, guarded, say, visible_answer
+from nbf.cli.streams import ERROR, FAILED, INTERRUPTED, AnswersConsole, guarded, say, visible_answer, wide_enough
 from nbf.errors import InputError, optional_imports
 
 __all__ = ["ERROR", "FAILED", "INTERRUPTED", "Command", "Flag", "is_mistake", "run", "say", "sentence", "table_of"]
 
 Flag = Annotated[bool, arg(help_behavior_hint="")]
 """An option without a value."""
+STYLE = (FlagCreatePairsOff, DisallowNone, OmitArgPrefixes, OmitSubcommandPrefixes, CascadeSubcommandArgs)
+"""How options are spelt."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,13 +143,21 @@ def run(
         if arguments == ["--version"]:
             print(f"{prog} {version(distribution)}")
             return 0
-        command = tyro.extras.subcommand_cli_from_dict(
-            dict(commands),
-            prog=prog,
-            description=f"{about} `{prog} COMMAND --help` explains a command; `{prog} --version` prints the version.",
-            args=arguments or ["--help"],
-            config=(FlagCreatePairsOff, DisallowNone, OmitArgPrefixes, OmitSubcommandPrefixes, CascadeSubcommandArgs),
-        )
+        more = f"`{prog} COMMAND --help` explains a command; `{prog} --version` prints the version."
+        with wide_enough():
+            command = tyro.extras.subcommand_cli_from_dict(
+                dict(commands),
+                prog=prog,
+                description=f"{about} {more}",
+                args=arguments or ["--help"],
+                config=(
+                    FlagCreatePairsOff,
+                    DisallowNone,
+                    OmitArgPrefixes,
+                    OmitSubcommandPrefixes,
+                    CascadeSubcommandArgs,
+                ),
+            )
         return _answered(command, prog, shlex.join([prog, *arguments]))
 
     return guarded(work, prog)
@@ -174,7 +184,7 @@ def _answered(command: Command, prog: str, typed: str) -> int:
         if command.json:
             print(json.dumps(answer, indent=1, allow_nan=False))
         else:
-            command.show(visible_answer(answer), answers_console())
+            command.show(visible_answer(answer), AnswersConsole())
     except InputError as error:
         say(f"{prog}: {error}")
         return ERROR

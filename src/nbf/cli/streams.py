@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rich.console import Console
 
 FAILED, ERROR, INTERRUPTED, CLOSED = 1, 2, 130, 141
 """Exit codes; the last two are those of a program that SIGINT or SIGPIPE has ended."""
+
+NARROWEST = 40
+"""Columns of the help, at least."""
 
 
 def visible(text: str, *, keep: str = "") -> str:
@@ -66,13 +70,34 @@ def say(text: str) -> None:
         _discard(sys.stderr)
 
 
-def answers_console() -> Console:
-    """Make the console that answers are printed to.
+class AnswersConsole(Console):
+    """The console that answers are printed to: stdout, with brackets and colons as they are."""
 
-    Returns:
-        A console of stdout that takes brackets and colons as they are.
+    def __init__(self):
+        super().__init__(markup=False, emoji=False)
+
+    def on_broken_pipe(self) -> None:
+        """Leave a reader that has gone to `guarded`; rich would end the program with exit code 1."""
+        raise
+
+
+@contextlib.contextmanager
+def wide_enough() -> Iterator[None]:
+    """Let the help be wrapped at `NARROWEST` columns in a terminal that has fewer: tyro would never end.
+
+    Yields:
+        Nothing; the arguments are parsed inside the `with` block.
     """
-    return Console(markup=False, emoji=False)
+    narrow, before = shutil.get_terminal_size().columns < NARROWEST, os.environ.get("COLUMNS")
+    if narrow:
+        os.environ["COLUMNS"] = str(NARROWEST)
+    try:
+        yield
+    finally:
+        if narrow and before is None:
+            del os.environ["COLUMNS"]
+        elif narrow:
+            os.environ["COLUMNS"] = str(before)
 
 
 def guarded(work: Callable[[], int], prog: str) -> int:
