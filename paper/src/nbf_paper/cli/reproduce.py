@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -16,7 +16,7 @@ from tyro.conf import Suppress, arg, subcommand
 
 from nbf.cli.command import FAILED, Command, Flag, is_mistake, say, sentence
 from nbf.files.atomic import check_replaceable, check_writable
-from nbf_paper.experiments import choices
+from nbf_paper.experiments import choices, demands
 from nbf_paper.experiments.choices.experiment import at_least
 from nbf_paper.experiments.job import Job
 
@@ -72,9 +72,10 @@ class Reproduce(Command):
         check_writable(folder)
         check_writable(runs)
         recorded = [job.is_recorded(folder) for job in todo]
-        for job, finished in zip(todo, recorded, strict=True):
-            if not finished:
-                job.check(runs)
+        left = [job for job, finished in zip(todo, recorded, strict=True) if not finished]
+        for job in left:
+            job.check(runs)
+        _announce(left)
         done = []
         for number, job in enumerate(todo, start=1):
             state = "recorded already" if recorded[number - 1] else "to do"
@@ -91,6 +92,7 @@ class Reproduce(Command):
         check_replaceable(page)
         for folder in (results, runs, page.parent):
             check_writable(folder)
+        _announce([job for name, job in todo if not job.is_recorded(results / name)])
         done, begin = [], time.monotonic()
         for number, (name, job) in enumerate(todo, start=1):
             elapsed = timedelta(seconds=round(time.monotonic() - begin))
@@ -121,13 +123,17 @@ class Reproduce(Command):
         from nbf.prng import seed
 
         count = part.seeds if self.seeds is None else at_least(1, seeds=self.seeds)
+        demands.require(demands.Size("--seeds", count, demands.seeds))
         usual = part.experiment.quick if self.quick else choices.Amount(steps=part.steps)
         steps = usual.steps if self.steps is None else self.steps
         episodes = usual.episodes if self.episodes is None else self.episodes
         seeds = range(self.first_seed, self.first_seed + count)
         for number in seeds:
             seed(number)
-        return list(part.experiment.jobs(choices.Amount(seeds, steps, episodes, usual.few)))
+        jobs = list(part.experiment.jobs(choices.Amount(seeds, steps, episodes, usual.few)))
+        for job in jobs:
+            job.check_size()
+        return jobs
 
     def _run(self, job: Job, folder: Path) -> dict[str, Any]:
         from nbf.plot.terminal import Meter
@@ -154,6 +160,13 @@ class Reproduce(Command):
 
     def code(self, answer: dict[str, Any]) -> int:
         return FAILED if answer.get("failed") else 0
+
+
+def _announce(jobs: Sequence[Job]) -> None:
+    """Say it if jobs take long."""
+    told = demands.announcement(sum(job.check_size().seconds for job in jobs))
+    if told:
+        say(f"nbf-paper: {told}")
 
 
 @contextlib.contextmanager

@@ -119,7 +119,7 @@ def read_pool(path: Path, config: SelfPlayConfig | None = None) -> tuple[PolicyP
         done, seconds = int(metadata["done"]), float(read_note(metadata["seconds"]))
     except (KeyError, ValueError, TypeError, OverflowError) as error:
         raise InputError(f"{path} is a damaged pool ({error}). Remove it to make it anew.") from error
-    if not 1 <= done <= found.runs * found.checkpoints or max(found.width, found.cards) > 1000 or found.depth > 10:
+    if not 1 <= done <= found.runs * found.checkpoints:
         raise InputError(f"{path} is a damaged pool: {done} policies of {found}. Remove it to make it anew.")
     if config is not None and found != config:
         raise InputError(f"{path} was made with other settings ({found}, now {config}). Ask for its own, or remove it.")

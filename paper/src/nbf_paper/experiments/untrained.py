@@ -14,6 +14,7 @@ from nbf.filters.linearization import import_cuthbertlib
 from nbf.models.kernel import BoxKernelConfig, LatticeKernelConfig
 from nbf_paper.config import GridworldConfig, TriangulationConfig
 from nbf_paper.experiments import gridworld, triangulation
+from nbf_paper.experiments.demands import Size
 from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.experiments.rows import FilterRow
 from nbf_paper.experiments.settings import model_settings
@@ -61,6 +62,9 @@ class GridworldKernelJob(Job):
     @property
     def label(self) -> str:
         return f"{self.config.name}/{KERNEL}/{self.seed}"
+
+    def sizes(self) -> list[Size]:
+        return gridworld.sizes_of(self.config, self.evaluation.episodes, None)
 
     def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
         model = gridworld_model(self.config).build(prng.stream(self.seed, "untrained"))
