@@ -84,6 +84,11 @@ def grid_episodes(cells: int, dimension: int, horizon: int, points: int, count: 
     return Demand(NUMBER * (kept + 64 * places), count * (0.2 + 6e-6 * horizon * places))
 
 
+def plane_episodes(resolution: int, horizon: int, count: int) -> Demand:
+    """Of evaluated episodes on a plane: their true densities are kept on a grid, and a second goes into each."""
+    return Demand(NUMBER * float(count) * horizon * resolution**2, 1.0 * count)
+
+
 def games(cards: int, count: int) -> Demand:
     """Of evaluated games of Goofspiel whose k! sequences are listed: k! · (k - 1) numbers, 40 µs each."""
     listed = float(math.factorial(min(cards, 20))) * max(cards - 1, 1)

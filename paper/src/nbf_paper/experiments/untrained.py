@@ -104,6 +104,9 @@ class UntrainedTriangulationJob(Job):
     def label(self) -> str:
         return f"triangulation/{self.arm}/{self.seed}"
 
+    def sizes(self) -> list[Size]:
+        return [triangulation.episodes_size(self.config, self.evaluation)]
+
     def filter_rows(self) -> list[FilterRow]:
         """The filters of the arm."""
         if self.arm == KERNEL:
