@@ -65,6 +65,7 @@ def test_only_what_takes_long_is_announced():
     assert "about 3 hours" in (demands.announcement(3 * 3600.0) or "")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("sixteen_gigabytes")
 def test_every_experiment_of_the_documentation_can_be_done():
     for kind in EXPERIMENTS.values():
