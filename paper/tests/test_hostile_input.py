@@ -211,7 +211,7 @@ def test_runs_that_are_none_are_refused_by_the_audit(runs: str):
 
 
 def test_records_that_lack_what_a_page_needs_are_refused(capsys: pytest.CaptureFixture[str]):
-    record = Record("goofspiel", "k=x", "nbf", "faithful", 16, 16, 0, "all", "js", 0.1, 0.01, 5)
-    add("results/goofspiel", [record], Run("k=x/faithful/0", 0, "typed", 1.0, {"training": []}))
+    record = Record("goofspiel-large", "k=x", "nbf", "faithful", 16, 16, 0, "all", "js", 0.1, 0.01, 5)
+    add("results/goofspiel-large", [record], Run("k=x/faithful/0", 0, "typed", 1.0, {"training": []}))
     assert main(["report", "--no-beliefs"]) == 2
     assert "do not hold what their page needs" in capsys.readouterr().err.splitlines()[-1]

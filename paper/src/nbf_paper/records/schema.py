@@ -62,7 +62,8 @@ class Record:
             text = getattr(self, name)
             if not isinstance(text, str) or text != text.strip() or _commands(text):
                 raise RecordError(
-                    f"The {name} of a record is one line of text without outer blanks or control characters; got {text!r}."
+                    f"The {name} of a record is one line of text without outer blanks and control characters; "
+                    f"got {text!r}."
                 )
             if not text and name != "arm":
                 raise RecordError(f"The {name} of a record is empty.")
