@@ -135,7 +135,7 @@ def _line(file: Path, number: int, row: dict[str, str]) -> Line:
     words = {name: row[name] for name in ("config", "filter", "arm", "metric")}
     if not all(word.isprintable() for word in words.values()):
         raise ValueError(f"{words} are not all printable")
-    counts = {name: int(row[name]) for name in ("particles", "calls", "seed", "episodes")}
+    counts: dict[str, Any] = {name: int(row[name]) for name in ("particles", "calls", "seed", "episodes")}
     value, se = float(row["value"]), float(row["se"]) if row["se"] else None
     if not math.isfinite(value) or not math.isfinite(se or 0.0):
         raise ValueError(f"the value {value} or its error {se} is not finite")
