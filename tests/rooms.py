@@ -34,8 +34,9 @@ class Room:
 CORE = ("nbf.errors", "nbf.calls", "nbf.capability", "nbf.contracts", "nbf.capabilities", "nbf.prng", "nbf.spaces")
 MODELS = (*CORE, "nbf.resampling", "nbf.models")
 FILTERS = (*CORE, "nbf.resampling", "nbf.environments", "nbf.beliefs", "nbf.filters")
-LIBRARY = (*FILTERS, "nbf.models", "nbf.sources", "nbf.files.atomic", "nbf.training", "nbf.files", "nbf.evaluation")
-RECORDS = ("nbf.errors", "nbf.files.atomic", "nbf_paper.names", "nbf_paper.records", "nbf_paper.pictures")
+READ_AND_WRITTEN = ("nbf.files.regular", "nbf.files.atomic")
+LIBRARY = (*FILTERS, "nbf.models", "nbf.sources", *READ_AND_WRITTEN, "nbf.training", "nbf.files", "nbf.evaluation")
+RECORDS = ("nbf.errors", *READ_AND_WRITTEN, "nbf_paper.names", "nbf_paper.records", "nbf_paper.pictures")
 PAPER = ("nbf_paper.config", "nbf_paper.donuts")
 
 ROOMS = (
@@ -53,25 +54,26 @@ ROOMS = (
     Room("nbf.models", "encoders and decoders: what embeds a set of states and samples it anew", MODELS[:-1]),
     Room("nbf.filters", "every filter", FILTERS[:-1]),
     Room("nbf.sources", "beliefs to train on", FILTERS),
-    Room("nbf.files.atomic", "files that are only ever replaced whole", ("nbf.errors",), jax=False),
-    Room("nbf.files", "checkpoints, saved states, the shipped model", (*MODELS, "nbf.files.atomic")),
+    Room("nbf.files.regular", "reading of regular files alone", jax=False),
+    Room("nbf.files.atomic", "files that are only ever replaced whole", ("nbf.errors", "nbf.files.regular"), jax=False),
+    Room("nbf.files", "checkpoints, saved states, the shipped model", (*MODELS, *READ_AND_WRITTEN)),
     Room("nbf.training", "the optimisation loop", (*CORE, "nbf.files")),
     Room("nbf.evaluation", "divergence, calibration", (*CORE, "nbf.resampling", "nbf.beliefs")),
     Room("nbf.fitting", "`nbf.fit`: from a family of environments to a trained filter", LIBRARY),
     Room("nbf.testing", "checks of an environment, a model or a filter of your own", FILTERS),
     Room("nbf.adapters", "gymnax, OpenSpiel, pomdp-py", (*CORE, "nbf.beliefs", "nbf.environments")),
-    Room("nbf.plot", "figures, and the live view", ("nbf.errors", "nbf.files.atomic"), jax=False, draws=True),
+    Room("nbf.plot", "figures, and the live view", ("nbf.errors", *READ_AND_WRITTEN), jax=False, draws=True),
     Room("nbf.cli", "the command `nbf`", (*LIBRARY, "nbf.fitting", "nbf.testing", "nbf.plot"), draws=True),
     Room("nbf", "the public names", (*LIBRARY, "nbf.fitting", "nbf.testing", "nbf.plot"), jax=False),
     Room("nbf_paper.names", "names of configurations and options, as records have them", jax=False),
     Room(
         "nbf_paper.audit",
         "the tables once more, from the records alone",
-        ("nbf.errors", "nbf_paper.names"),
+        ("nbf.errors", "nbf.files.regular", "nbf_paper.names"),
         jax=False,
     ),
-    Room("nbf_paper.records", "the records of runs", RECORDS[:3], jax=False),
-    Room("nbf_paper.pictures", "arrays for figures beside the records", RECORDS[:4], jax=False),
+    Room("nbf_paper.records", "the records of runs", RECORDS[:4], jax=False),
+    Room("nbf_paper.pictures", "arrays for figures beside the records", RECORDS[:5], jax=False),
     Room("nbf_paper.config", "what one run is", (*CORE, "nbf.environments", "nbf_paper.names")),
     Room("nbf_paper.donuts", "the donuts of the paper", CORE),
     Room("nbf_paper.report", "figures and tables of each experiment", (*RECORDS, "nbf.plot"), jax=False, draws=True),

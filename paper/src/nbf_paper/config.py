@@ -53,7 +53,7 @@ class GridworldConfig:
     @classmethod
     def parse(cls, name: str) -> GridworldConfig:
         """From a name such as `8-2D-random` or `8-2D-random-diffuse`."""
-        match = re.fullmatch(r"(\d+)-(\d)D-(fixed|random)(-diffuse)?", name)
+        match = re.fullmatch(r"([0-9]{1,9})-([0-9])D-(fixed|random)(-diffuse)?", name)
         if match is None or not 1 <= int(match[1]) <= 64 or not 1 <= int(match[2]) <= 4:
             raise InputError(
                 f"There is no Gridworld configuration {name!r}. The paper's are {', '.join(GRIDWORLD_NAMES)}; "

@@ -23,4 +23,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MissingExtraError as error:
         print(f"nbf: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 130
     return run(argv)

@@ -8,6 +8,7 @@ stderr. A command imports JAX when it runs, so that the help appears at once.
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -28,12 +29,15 @@ from tyro.conf import (
     arg,
 )
 
+from nbf.cli.streams import ERROR, FAILED, INTERRUPTED, AnswersConsole, guarded, say, visible_answer, wide_enough
 from nbf.errors import InputError, optional_imports
+
+__all__ = ["ERROR", "FAILED", "INTERRUPTED", "Command", "Flag", "is_mistake", "run", "say", "sentence", "table_of"]
 
 Flag = Annotated[bool, arg(help_behavior_hint="")]
 """An option without a value."""
-FAILED, ERROR, INTERRUPTED = 1, 2, 130
-"""Exit codes."""
+STYLE = (FlagCreatePairsOff, DisallowNone, OmitArgPrefixes, OmitSubcommandPrefixes, CascadeSubcommandArgs)
+"""How options are spelt."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,15 +72,6 @@ class Command:
         return 0
 
 
-def say(text: str) -> None:
-    """Print a line of progress, or an error, to stderr.
-
-    Args:
-        text: The line.
-    """
-    print(text, file=sys.stderr, flush=True)
-
-
 def table_of(first: str, *others: str) -> Table:
     """Make an empty table with a column of names and columns of numbers.
 
@@ -101,9 +96,29 @@ def is_mistake(error: BaseException) -> bool:
         error: The error.
 
     Returns:
-        True for bad input and for a loss that is not finite.
+        True for bad input, for a loss that is not finite, and for what the system refuses: a file, or memory. False for
+        a reader that has gone.
     """
-    return isinstance(error, InputError | FloatingPointError)
+    return isinstance(error, InputError | FloatingPointError | OSError | MemoryError) and not isinstance(
+        error, BrokenPipeError
+    )
+
+
+def sentence(error: BaseException) -> str:
+    """Say an error that is the caller's to mend.
+
+    Args:
+        error: The error.
+
+    Returns:
+        One sentence or more.
+    """
+    if isinstance(error, MemoryError):
+        return f"The memory of this machine does not suffice ({error or 'no more is told'}). Ask for less."
+    if isinstance(error, OSError) and not isinstance(error, InputError):
+        of = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+        return f"{of}{error.strerror or error}. Check that file or folder."
+    return str(error)
 
 
 def run(
@@ -119,36 +134,65 @@ def run(
         about: What the program is for, in a sentence.
 
     Returns:
-        The exit code: 0 for success, 1 if a check failed, 2 for bad input or a missing extra, 130 if interrupted.
+        The exit code: 0 for success, 1 if a check failed, 2 for bad input, a missing extra or an answer that cannot be
+        written, 130 if interrupted, 141 if the reader of the answer has gone.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments == ["--version"]:
-        print(f"{prog} {version(distribution)}")
-        return 0
-    command = tyro.extras.subcommand_cli_from_dict(
-        dict(commands),
-        prog=prog,
-        description=f"{about} `{prog} COMMAND --help` explains a command; `{prog} --version` prints the version.",
-        args=arguments or ["--help"],
-        config=(FlagCreatePairsOff, DisallowNone, OmitArgPrefixes, OmitSubcommandPrefixes, CascadeSubcommandArgs),
-    )
-    typed = shlex.join([prog, *arguments])
+
+    def work() -> int:
+        arguments = list(sys.argv[1:] if argv is None else argv)
+        if arguments == ["--version"]:
+            print(f"{prog} {version(distribution)}")
+            return 0
+        more = f"`{prog} COMMAND --help` explains a command; `{prog} --version` prints the version."
+        with wide_enough():
+            command = tyro.extras.subcommand_cli_from_dict(
+                dict(commands),
+                prog=prog,
+                description=f"{about} {more}",
+                args=arguments or ["--help"],
+                config=(
+                    FlagCreatePairsOff,
+                    DisallowNone,
+                    OmitArgPrefixes,
+                    OmitSubcommandPrefixes,
+                    CascadeSubcommandArgs,
+                ),
+            )
+        return _answered(command, prog, shlex.join([prog, *arguments]))
+
+    return guarded(work, prog)
+
+
+def _answered(command: Command, prog: str, typed: str) -> int:
+    """Run a command and print its answer; returns the exit code."""
     if any(field.name == "command" for field in fields(command)):
         command = replace(command, command=typed)
     try:
+        _check_working_folder()
         with optional_imports(f"`{prog} {type(command).__name__.lower()}`", command_line=True):
             answer = command.answer()
-        if command.json:
-            print(json.dumps(answer, indent=1, allow_nan=False))
-        else:
-            command.show(answer, Console())
     except KeyboardInterrupt as stop:
         done = f"training {stop}; it goes on with" if str(stop) else "stopped; no file is incomplete. Go on with"
         say(f"{prog}: {done}: {typed}")
         return INTERRUPTED
-    except (ValueError, FloatingPointError) as error:
+    except Exception as error:
         if not is_mistake(error):
             raise
+        say(f"{prog}: {sentence(error)}")
+        return ERROR
+    try:
+        if command.json:
+            print(json.dumps(answer, indent=1, allow_nan=False))
+        else:
+            command.show(visible_answer(answer), AnswersConsole())
+    except InputError as error:
         say(f"{prog}: {error}")
         return ERROR
     return command.code(answer)
+
+
+def _check_working_folder() -> None:
+    try:
+        os.getcwd()
+    except OSError:
+        raise InputError("The working folder is no longer there. Change to one that is, and try again.") from None

@@ -30,7 +30,8 @@ PARTICLE_FILTERS = (32, 128, 512)
 """Particle counts of the particle filters."""
 RUNS_ONCE = {"xla_backend_optimization_level": 0}
 """Compiler options of a function that runs once: 10 seconds to compile instead of 25, and still one to run."""
-MAX_STEPS, MAX_PARTICLES = 200, 4096
+MAX_STEPS, MAX_PARTICLES, MAX_FILTERS = 200, 4096, 8
+"""Each filter takes seconds to compile; the steps are drawn, and the particles of all episodes are in memory."""
 TIMED_UPDATES = 300
 """Calls of `step` behind the median time."""
 
@@ -56,6 +57,8 @@ class DemoConfig:
                 f"The demo needs at least one neural filter, each of 1 to {MAX_PARTICLES} particles; "
                 f"got {list(self.particles) or 'none'}."
             )
+        if len(self.particles) > MAX_FILTERS:
+            raise InputError(f"The demo has up to {MAX_FILTERS} neural filters; got {len(self.particles)}. Name fewer.")
         if self.episodes < 2:
             raise InputError(f"A mean with a standard error needs at least 2 episodes; got {self.episodes}.")
 

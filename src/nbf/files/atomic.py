@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nbf.errors import InputError
+from nbf.files.regular import is_special
 
 ABANDONED = 24 * 3600.0
 """Seconds after which a temporary file is taken to be left by a killed program. No write takes as long, and clocks of
@@ -28,18 +29,30 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None
         path: File to write; its folder is made if need be.
         content: What to write; text is encoded as UTF-8.
     """
-    target = Path(path).resolve()
-    temporary = _temporary(target)
     try:
+        target = Path(path).resolve()
+        check_replaceable(target)
+        temporary = _temporary(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("xb") as file, _removed(temporary):
-            file.write(content.encode() if isinstance(content, str) else content)
+            # undecodable bytes of a path, in a text that shows it, become escapes
+            file.write(content.encode(errors="backslashreplace") if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
             file.close()  # some systems replace no open file
             temporary.replace(target)
     except OSError as error:
-        raise _unwritable(target, error) from None
+        raise _unwritable(path, error) from None
+
+
+def check_replaceable(path: str | os.PathLike[str]) -> None:
+    """Raise `InputError` if a file would take the place of a pipe or a device.
+
+    Args:
+        path: File to write.
+    """
+    if is_special(path):
+        raise InputError(f"{path} is a pipe or a device, which no file may replace. Choose the path of a file.")
 
 
 def check_writable(folder: str | os.PathLike[str]) -> None:
@@ -48,8 +61,8 @@ def check_writable(folder: str | os.PathLike[str]) -> None:
     Args:
         folder: Folder, made if need be.
     """
-    probe = _temporary(Path(folder).resolve() / "probe")
     try:
+        probe = _temporary(Path(folder).resolve() / "probe")
         probe.parent.mkdir(parents=True, exist_ok=True)
         with probe.open("xb") as file, _removed(probe):
             file.close()

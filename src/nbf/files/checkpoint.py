@@ -27,6 +27,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from nbf.errors import InputError
+from nbf.files.atomic import check_replaceable
+from nbf.files.regular import check_regular
 
 FORMAT_VERSION = 1
 """Version of the file format."""
@@ -57,6 +59,7 @@ def write_file(path: Path, leaves: Mapping[str, np.ndarray], metadata: Mapping[s
         leaves: Arrays by name.
         metadata: Strings by name.
     """
+    check_replaceable(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
@@ -103,6 +106,7 @@ def read_file(
         Metadata, and arrays by name (none without a skeleton).
     """
     try:
+        check_regular(path)
         with safe_open(str(path), framework="numpy") as file:
             metadata = file.metadata() or {}
             if skeleton is None:
@@ -123,6 +127,28 @@ def read_file(
         raise InputError(
             f"{path} is not a readable checkpoint ({error}): it is truncated or of another kind."
         ) from error
+
+
+def read_note(text: str) -> Any:
+    """Read a note of a file's metadata, which is JSON without NaN and infinity.
+
+    Args:
+        text: The note.
+
+    Returns:
+        Its value; raises `ValueError` for text that is none.
+    """
+
+    def finite(text: str) -> float:
+        number = float(text)
+        if not math.isfinite(number):
+            raise ValueError(f"{text} is no finite number")
+        return number
+
+    try:
+        return json.loads(text, parse_constant=finite, parse_float=finite)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def fill(skeleton: PyTree, leaves: Mapping[str, np.ndarray], path: Path, *, finite: bool = True) -> PyTree:
@@ -196,7 +222,7 @@ def _config(path: Path, metadata: Mapping[str, str], classes: Mapping[str, type]
         raise InputError(f"{path} holds a {metadata.get('class')!r}; this loader knows {', '.join(sorted(classes))}.")
     kind = classes[metadata["class"]]
     try:
-        values = json.loads(metadata["config"])
+        values = read_note(metadata["config"])
         return _built(kind, values)
     except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise InputError(f"The config in {path} cannot be read: {error}.") from error

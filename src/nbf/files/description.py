@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +11,7 @@ import jax
 
 from nbf.contracts import BeliefModel
 from nbf.errors import InputError
-from nbf.files.checkpoint import load_model, read_file
+from nbf.files.checkpoint import load_model, read_file, read_note
 from nbf.models.belief_model import MODELS
 
 
@@ -39,14 +38,14 @@ def described(path: Path) -> tuple[BeliefModel, dict[str, Any]]:
     }
     try:
         return model, about | _training(notes)
-    except (ValueError, TypeError, LookupError) as error:
+    except (ValueError, TypeError, LookupError, OverflowError) as error:
         raise InputError(f"The notes in {path} cannot be read ({error!r}): they are not this library's.") from None
 
 
 def _training(notes: Mapping[str, str]) -> dict[str, Any]:
     """How the model was trained: metadata that `nbf-paper train` writes and other writers may leave out."""
     names = ("environment", "training", "seed", "seconds", "loss_curve")
-    environment, training, seed, seconds, curve = (json.loads(notes[name]) if name in notes else None for name in names)
+    environment, training, seed, seconds, curve = (read_note(notes[name]) if name in notes else None for name in names)
     return {
         "environment": None if environment is None else str(environment["name"]),
         "training": None if training is None else dict(training),

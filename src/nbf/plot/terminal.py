@@ -48,7 +48,7 @@ class Meter:
 
     def __init__(self, total: int | None = None):
         self.total, self.console = total, Console(stderr=True)
-        columns = [SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()]
+        columns = [SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()]
         if total is not None:
             columns[2:2] = [BarColumn(), MofNCompleteColumn()]
         self.progress = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)

@@ -26,14 +26,14 @@ class Progress:
         self.enabled, self.total, self.title, self.unit = enabled, total, title, unit
         self.live = enabled and sys.stderr.isatty()
         self.bar = RichProgress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[state]}"),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=Console(stderr=True, markup=False, emoji=False),
             disable=not self.live,
         )
         self.task = self.bar.add_task(title, total=total, completed=done, state="")

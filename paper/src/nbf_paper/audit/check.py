@@ -75,7 +75,13 @@ def audit(results: Path, documents: Iterable[Path], name: str | None = None) -> 
     cells: list[Cell] = []
     complaints: list[str] = []
     for table in chosen:
-        answer = _answer(book, table)
+        try:
+            answer = _answer(book, table)
+        except (LookupError, TypeError, ArithmeticError, AttributeError) as error:
+            raise InputError(
+                f"The records in {results} do not hold what table {table.name!r} needs ({error!r}). "
+                "Restore them from git."
+            ) from error
         where = f"{table.document}:{table.line}, table {table.name}"
         complaints += [f"{where}: {complaint}" for complaint in (*answer.complaints, *_form(table, answer))]
         for (row, column), derived in sorted(answer.cells.items()):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nbf.errors import InputError
+from nbf.files.regular import read_regular
 
 BLOCK = re.compile(r"<!-- nbf:table (\S+) -->\n(.*?)<!-- /nbf:table -->", re.DOTALL)
 
@@ -34,7 +35,7 @@ def tables(documents: Iterable[Path]) -> list[Printed]:
     found = []
     for document in documents:
         try:
-            text = document.read_text(encoding="utf-8")
+            text = read_regular(document).decode().replace("\r\n", "\n")
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{document} cannot be read: {error}.") from None
         for block in BLOCK.finditer(text):

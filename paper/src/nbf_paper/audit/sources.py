@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nbf.errors import InputError
+from nbf.files.regular import read_regular
 
 Key = tuple[str, str, int]
 """A filter, its arm and its number of particles."""
@@ -75,8 +78,8 @@ class Book:
         if experiment not in self._runs:
             file = self.results / experiment / "runs.json"
             try:
-                self._runs[experiment] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
-            except ValueError as error:
+                self._runs[experiment] = _entries(json.loads(_text(file))) if file.exists() else []
+            except (ValueError, RecursionError) as error:
                 raise InputError(f"{file} is no list of runs: {error}. Restore it from git.") from None
         return self._runs[experiment]
 
@@ -93,28 +96,50 @@ class Book:
         return list({run["key"]: run for run in found}.values())
 
 
+def _text(file: Path) -> str:
+    try:
+        return read_regular(file).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file} cannot be read: {error}. Restore it from git.") from None
+
+
+def _entries(runs: Any) -> list[dict[str, Any]]:
+    """The runs of a file, if each has what the audit shows of it."""
+    kinds = {"key": str, "command": str, "versions": dict, "config": dict, "made": list}
+    if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
+        raise ValueError("it holds something else")
+    for run in runs:
+        wrong = [name for name, kind in kinds.items() if not isinstance(run.get(name), kind)]
+        wrong += [name for name in ("commit", "date") if not isinstance(run.get(name), str | None)]
+        wrong += [] if isinstance(run.get("clean"), bool | None) else ["clean"]
+        wrong += ["made"] if not wrong and not all(isinstance(name, str) for name in run["made"]) else []
+        if wrong:
+            raise ValueError(f"the {wrong[0]} of a run is none")
+    return runs
+
+
 def _read(file: Path) -> list[Line]:
     found = []
-    with file.open(encoding="utf-8", newline="") as text:
+    with io.StringIO(_text(file), newline="") as text:
         reader = csv.DictReader(text)
-        for row in reader:
-            if row["step"] != "all":
-                continue
-            try:
-                found.append(_line(file, reader.line_num, row))
-            except (KeyError, TypeError, ValueError) as error:
-                raise InputError(
-                    f"{file}, line {reader.line_num} is no record: {error}. Restore it from git."
-                ) from None
+        try:
+            for row in reader:
+                if row["step"] == "all":
+                    found.append(_line(file, reader.line_num, row))
+        except (KeyError, TypeError, ValueError, csv.Error) as error:
+            raise InputError(f"{file}, line {reader.line_num} is no record: {error}. Restore it from git.") from None
     return found
 
 
 def _line(file: Path, number: int, row: dict[str, str]) -> Line:
-    return Line(
-        file, number, row["config"], row["filter"], row["arm"], int(row["particles"]), int(row["calls"]),
-        int(row["seed"]), row["metric"], float(row["value"]), float(row["se"]) if row["se"] else None,
-        int(row["episodes"]),
-    )  # fmt: skip
+    words = {name: row[name] for name in ("config", "filter", "arm", "metric")}
+    if not all(word.isprintable() for word in words.values()):
+        raise ValueError(f"{words} are not all printable")
+    counts: dict[str, Any] = {name: int(row[name]) for name in ("particles", "calls", "seed", "episodes")}
+    value, se = float(row["value"]), float(row["se"]) if row["se"] else None
+    if not math.isfinite(value) or not math.isfinite(se or 0.0):
+        raise ValueError(f"the value {value} or its error {se} is not finite")
+    return Line(file, number, **words, **counts, value=value, se=se)
 
 
 def only(lines: Sequence[Line]) -> Line | None:

@@ -1,5 +1,14 @@
 """The command line `nbf-paper`."""
 
-from nbf_paper.cli.main import main
+from __future__ import annotations
 
-__all__ = ["main"]
+from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit codes are those of `nbf`. Stopped while it starts, it ends quietly."""
+    try:
+        from nbf_paper.cli.main import main as run
+    except KeyboardInterrupt:
+        return 130
+    return run(argv)

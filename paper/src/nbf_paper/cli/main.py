@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from rich.console import Console
 from tyro.conf import arg
 
-from nbf.cli.command import Command, run, table_of
+from nbf.cli.command import Command, run, say, table_of
 from nbf.cli.main import Checkpoint
 from nbf.files.atomic import check_writable
 from nbf_paper.cli.audit import Audit
@@ -39,13 +39,17 @@ class Train(Command):
     def answer(self) -> dict[str, Any]:
         from nbf.prng import seed
         from nbf_paper.experiments.choices.experiment import at_least
+        from nbf_paper.experiments.demands import Demand, announcement, require
         from nbf_paper.experiments.gridworld import GridworldEvaluation, trained_jobs
         from nbf_paper.experiments.model_files import described
 
         steps = None if self.steps is None else at_least(1, steps=self.steps)
         (job,) = trained_jobs([self.config], [self.arm], [seed(self.seed)], steps, GridworldEvaluation())
+        told = announcement(sum((require(size) for size in job.sizes() if size.what != "--episodes"), Demand()).seconds)
         job.check(self.runs)
         check_writable(self.runs)
+        if told:
+            say(f"nbf-paper: {told}")
         path = job.training_run(self.runs).train()
         return {"model": str(path), **described(path)[1]}
 
@@ -74,13 +78,17 @@ class Evaluate(Command):
         from nbf.plot.terminal import Meter
         from nbf.prng import seed
         from nbf_paper.experiments.choices.experiment import at_least
-        from nbf_paper.experiments.gridworld import GridworldEvaluation, evaluate
+        from nbf_paper.experiments.demands import Demand, announcement, require
+        from nbf_paper.experiments.gridworld import GridworldEvaluation, evaluate, sizes_of
         from nbf_paper.experiments.model_files import described, fitting_config
 
         model, about = described(self.checkpoint)
         config = fitting_config(self.checkpoint, about, self.config)
         drawn = seed(self.seed if self.seed is not None else about["seed"] or 0)
         settings = GridworldEvaluation(episodes=at_least(2, episodes=self.episodes))
+        told = announcement(sum(map(require, sizes_of(config, settings.episodes, None)), Demand()).seconds)
+        if told:
+            say(f"nbf-paper: {told}")
         with Meter(settings.episodes) as meter:
             # As the faithful arm, since that one brings the filters without a model; then under its own name.
             records = evaluate(config, "faithful", drawn, model, settings, _Last(meter))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 from rich.console import Console
 from tyro.conf import Suppress, arg, subcommand
 
-from nbf.cli.command import FAILED, Command, Flag, is_mistake, say
-from nbf.files.atomic import check_writable
-from nbf_paper.experiments import choices
+from nbf.cli.command import FAILED, Command, Flag, is_mistake, say, sentence
+from nbf.files.atomic import check_replaceable, check_writable
+from nbf_paper.experiments import choices, demands
 from nbf_paper.experiments.choices.experiment import at_least
 from nbf_paper.experiments.job import Job
 
@@ -72,9 +72,10 @@ class Reproduce(Command):
         check_writable(folder)
         check_writable(runs)
         recorded = [job.is_recorded(folder) for job in todo]
-        for job, finished in zip(todo, recorded, strict=True):
-            if not finished:
-                job.check(runs)
+        left = [job for job, finished in zip(todo, recorded, strict=True) if not finished]
+        for job in left:
+            job.check(runs)
+        _announce(left)
         done = []
         for number, job in enumerate(todo, start=1):
             state = "recorded already" if recorded[number - 1] else "to do"
@@ -88,8 +89,10 @@ class Reproduce(Command):
         page = options.html or Path("nbf-report-quick.html" if self.quick else "nbf-report.html")
         failed: list[dict[str, str]] = []
         todo = self._planned(failed)
+        check_replaceable(page)
         for folder in (results, runs, page.parent):
             check_writable(folder)
+        _announce([job for name, job in todo if not job.is_recorded(results / name)])
         done, begin = [], time.monotonic()
         for number, (name, job) in enumerate(todo, start=1):
             elapsed = timedelta(seconds=round(time.monotonic() - begin))
@@ -120,13 +123,17 @@ class Reproduce(Command):
         from nbf.prng import seed
 
         count = part.seeds if self.seeds is None else at_least(1, seeds=self.seeds)
+        demands.require(demands.Size("--seeds", count, demands.seeds))
         usual = part.experiment.quick if self.quick else choices.Amount(steps=part.steps)
         steps = usual.steps if self.steps is None else self.steps
         episodes = usual.episodes if self.episodes is None else self.episodes
         seeds = range(self.first_seed, self.first_seed + count)
         for number in seeds:
             seed(number)
-        return list(part.experiment.jobs(choices.Amount(seeds, steps, episodes, usual.few)))
+        jobs = list(part.experiment.jobs(choices.Amount(seeds, steps, episodes, usual.few)))
+        for job in jobs:
+            job.check_size()
+        return jobs
 
     def _run(self, job: Job, folder: Path) -> dict[str, Any]:
         from nbf.plot.terminal import Meter
@@ -155,6 +162,13 @@ class Reproduce(Command):
         return FAILED if answer.get("failed") else 0
 
 
+def _announce(jobs: Sequence[Job]) -> None:
+    """Say it if jobs take long."""
+    told = demands.announcement(sum(job.check_size().seconds for job in jobs))
+    if told:
+        say(f"nbf-paper: {told}")
+
+
 @contextlib.contextmanager
 def _collected(failed: list[dict[str, str]], what: str, *, mistakes: bool = True) -> Iterator[None]:
     """Keep an error and continue; a fault of the library is also printed with its traceback.
@@ -168,8 +182,9 @@ def _collected(failed: list[dict[str, str]], what: str, *, mistakes: bool = True
             traceback.print_exc()
         elif not mistakes:
             raise
-        say(f"nbf-paper: {what} failed: {error}")
-        failed.append({"what": what, "error": str(error) or type(error).__name__})
+        told = sentence(error) or type(error).__name__
+        say(f"nbf-paper: {what} failed: {told}")
+        failed.append({"what": what, "error": told})
 
 
 @contextlib.contextmanager

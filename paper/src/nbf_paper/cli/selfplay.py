@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from rich.console import Console
 from tyro.conf import Positional, arg
 
-from nbf.cli.command import Command, table_of
-from nbf.files.atomic import check_writable
+from nbf.cli.command import Command, say, table_of
+from nbf.files.atomic import check_replaceable, check_writable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,13 +32,18 @@ class Selfplay(Command):
 
     def answer(self) -> dict[str, Any]:
         from nbf.prng import seed
+        from nbf_paper.experiments.demands import announcement, require
         from nbf_paper.experiments.policy_pool import make_pool, pool_path
         from nbf_paper.experiments.pool_statistics import describe
         from nbf_paper.experiments.selfplay import SelfPlayConfig
 
         config = SelfPlayConfig(cards=self.cards, checkpoints=self.checkpoints, seed=seed(self.seed))
+        told = announcement(require(config.size).seconds)
         path = self.out or pool_path(Path("runs"), config)
+        check_replaceable(path)
         check_writable(path.parent)
+        if told:
+            say(f"nbf-paper: {told}")
         return {"pool": str(path), "config": config.settings, **describe(make_pool(config, path))}
 
     def show(self, answer: dict[str, Any], console: Console) -> None:

@@ -33,7 +33,9 @@ from nbf.filters.run import run
 from nbf.models.tabular import TabularModel
 from nbf.spaces import Lattice
 from nbf_paper.config import GridworldConfig
-from nbf_paper.experiments.gridworld import GridTrack, family_of, track
+from nbf_paper.experiments import demands
+from nbf_paper.experiments.demands import Demand, Size
+from nbf_paper.experiments.gridworld import GridTrack, family_of, sizes_of, track
 from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.experiments.rows import filter_keys
 from nbf_paper.records import ALL, Record
@@ -239,6 +241,18 @@ class ConvergenceJob(Job):
     @property
     def label(self) -> str:
         return f"{self.config.name}/{self.arm}/{self.seed}"
+
+    def sizes(self) -> list[Size]:
+        evaluation, horizon = self.evaluation, self.config.horizon
+
+        def demand(most: int) -> Demand:
+            total = sum(min(n, most) for n in evaluation.particles)
+            return demands.particles(most, total, horizon, evaluation.episodes)
+
+        return [
+            *sizes_of(self.config, evaluation.episodes, None),
+            Size("--particles", max(evaluation.particles), demand),
+        ]
 
     def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
         return evaluate(self, bar)

@@ -33,7 +33,8 @@ from nbf.sources.prefixes import PrefixPosteriors
 from nbf.training.config import FitConfig
 from nbf.training.progress import Progress
 from nbf_paper.config import GoofspielConfig
-from nbf_paper.experiments import recurrent
+from nbf_paper.experiments import demands, recurrent
+from nbf_paper.experiments.demands import Size
 from nbf_paper.experiments.goofspiel_evaluation import (
     TOLD,
     Extra,
@@ -174,6 +175,11 @@ class GoofspielJob(Job):
     @property
     def evaluated(self) -> int:
         return self.evaluation.episodes
+
+    def sizes(self) -> list[Size]:
+        _, *trained = super().sizes()
+        count = Size("--episodes", self.evaluated, functools.partial(demands.games, self.cards))
+        return [count, *trained, self.policies.size]
 
     @property
     def title(self) -> str:

@@ -16,6 +16,7 @@ from nbf.errors import InputError
 from nbf.filters.lumped import LumpedFilter
 from nbf.filters.particle import ParticleFilter
 from nbf_paper.config import GoofspielConfig
+from nbf_paper.experiments.demands import Size
 from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.experiments.lumped_games import LUMPED, Unobserved, num_hands, score
 from nbf_paper.experiments.policy_pool import make_pool, pool_path, read_pool
@@ -93,6 +94,9 @@ class LargeGoofspielJob(Job):
             FilterRow(Unobserved(exact), "prior", "", 0, calls),
             *(FilterRow(ParticleFilter(n), "pf", "", n, n) for n in self.evaluation.particle_filters),
         ]
+
+    def sizes(self) -> list[Size]:
+        return [*super().sizes(), self.policies.size]
 
     def check(self, runs: Path) -> None:
         path = pool_path(runs, self.policies)

@@ -14,6 +14,7 @@ from nbf.errors import InputError
 from nbf.filters.lumped import LumpedFilter
 from nbf.filters.prefixes import PrefixFilter
 from nbf_paper.config import GoofspielConfig
+from nbf_paper.experiments.demands import Size
 from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.experiments.lumped_games import LUMPED, num_hands, score
 from nbf_paper.experiments.policy_pool import SPLITS, make_pool, pool_path, read_pool
@@ -66,6 +67,9 @@ class LumpedJob(Job):
             "environment": self.config.settings, "arm": "lumped", "seed": self.seed,
             "policies": self.policies.settings, "evaluation": {"episodes": self.episodes},
         }  # fmt: skip
+
+    def sizes(self) -> list[Size]:
+        return [*super().sizes(), self.policies.size]
 
     def check(self, runs: Path) -> None:
         path = pool_path(runs, self.policies)

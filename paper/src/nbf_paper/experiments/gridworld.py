@@ -32,7 +32,8 @@ from nbf.models.dequantization import DequantizedFlow
 from nbf.sources.exact import ExactPosteriors
 from nbf.training.config import FitConfig
 from nbf_paper.config import GridworldConfig
-from nbf_paper.experiments import recurrent
+from nbf_paper.experiments import demands, recurrent
+from nbf_paper.experiments.demands import Demand, Size
 from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.experiments.rows import FilterRow, filter_keys, records_by_step
 from nbf_paper.experiments.settings import model_settings, training_settings
@@ -65,6 +66,25 @@ def arm_of(config: GridworldConfig, arm: str) -> tuple[Any, FitConfig]:
     if arm in recurrent.GRIDWORLD_TRAINING:
         return recurrent.gridworld_model(config), recurrent.GRIDWORLD_TRAINING[arm]
     raise InputError(f"There is no arm {arm!r}; choose from {', '.join(ARMS)}.")
+
+
+def sizes_of(config: GridworldConfig, episodes: int, steps: int | None) -> list[Size]:
+    """What grows with the size of the grid, the episodes and the gradient steps; None for no training."""
+    dimension, horizon, batch = config.dimension, config.horizon, FitConfig().batch
+    points = (4 if dimension < 3 else 3) ** dimension  # of the flow's quadrature, see `arm_of`
+
+    def once(size: int) -> Demand:
+        trained = Demand() if steps is None else demands.grid_steps(size**dimension, dimension, horizon, batch, 1)
+        return trained + demands.grid_episodes(size**dimension, dimension, horizon, points, 2)
+
+    cells = config.size**dimension
+    found = [
+        Size(f"A grid of {dimension} dimensions and size", config.size, once),
+        Size("--episodes", episodes, functools.partial(demands.grid_episodes, cells, dimension, horizon, points)),
+    ]
+    if steps is not None:
+        found.append(Size("--steps", steps, functools.partial(demands.grid_steps, cells, dimension, horizon, batch)))
+    return found
 
 
 def training_run(config: GridworldConfig, arm: str, seed: int, root: Path, *, steps: int | None = None) -> TrainingRun:
@@ -229,6 +249,9 @@ class GridworldJob(Job):
     @property
     def title(self) -> str:
         return f"{self.config.name} {self.arm} seed {self.seed}"
+
+    def sizes(self) -> list[Size]:
+        return sizes_of(self.config, self.evaluation.episodes, self.steps)
 
     def training_run(self, runs: Path) -> TrainingRun:
         return training_run(self.config, self.arm, self.seed, runs, steps=self.steps)

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from nbf.files.atomic import check_writable
+from nbf_paper.experiments import demands
+from nbf_paper.experiments.demands import Demand, Size
 from nbf_paper.records import Record, Run, add, completed, run_key
 
 
@@ -84,6 +86,16 @@ class Job(ABC):
         if training is not None:
             training.check_same()
 
+    def sizes(self) -> list[Size]:
+        """The amounts that the job's work grows with; by default its episodes and gradient steps."""
+        steps = _steps(self.settings)
+        trained = [] if steps is None else [Size("--steps", steps, demands.steps)]
+        return [Size("--episodes", self.evaluated, demands.episodes), *trained]
+
+    def check_size(self) -> Demand:
+        """What the job takes; raises `InputError` if this machine cannot do it."""
+        return sum((demands.require(size) for size in self.sizes()), Demand())
+
     def settings_in(self, results: Path) -> dict[str, Any]:
         """The settings, with those that depend on what is recorded already."""
         return self.settings
@@ -122,3 +134,9 @@ class Job(ABC):
             config |= {"seconds": {"training": trained, "evaluation": seconds}, "loss_curve": curve}
         add(results, records, Run(run_key(self.label, settings), self.seed, command, total, config))
         return True
+
+
+def _steps(settings: dict[str, Any]) -> int | None:
+    """The gradient steps among a job's settings."""
+    training = settings.get("training")
+    return training.get("steps") if isinstance(training, dict) else settings.get("steps")

@@ -15,7 +15,7 @@ from jaxtyping import Int
 from nbf import prng
 from nbf.environments.goofspiel_game import CardPolicy
 from nbf.errors import InputError
-from nbf.files.checkpoint import fill, named_leaves, read_file, remove_unfinished, write_file
+from nbf.files.checkpoint import fill, named_leaves, read_file, read_note, remove_unfinished, write_file
 from nbf.training.progress import Progress
 from nbf_paper.experiments.selfplay import SelfPlayConfig, SelfPlayRun, advance, start
 
@@ -115,11 +115,11 @@ def read_pool(path: Path, config: SelfPlayConfig | None = None) -> tuple[PolicyP
     if metadata.get("kind") != KIND:
         raise InputError(f"{path} holds no pool of Goofspiel policies: make one with `nbf-paper selfplay goofspiel`.")
     try:
-        found = SelfPlayConfig(**json.loads(metadata["config"]))
-        done, seconds = int(metadata["done"]), float(metadata["seconds"])
-    except (KeyError, ValueError, TypeError) as error:
+        found = SelfPlayConfig(**read_note(metadata["config"]))
+        done, seconds = int(metadata["done"]), float(read_note(metadata["seconds"]))
+    except (KeyError, ValueError, TypeError, OverflowError) as error:
         raise InputError(f"{path} is a damaged pool ({error}). Remove it to make it anew.") from error
-    if not 1 <= done <= found.runs * found.checkpoints or max(found.width, found.cards) > 1000 or found.depth > 10:
+    if not 1 <= done <= found.runs * found.checkpoints:
         raise InputError(f"{path} is a damaged pool: {done} policies of {found}. Remove it to make it anew.")
     if config is not None and found != config:
         raise InputError(f"{path} was made with other settings ({found}, now {config}). Ask for its own, or remove it.")

@@ -20,6 +20,11 @@ from nbf import prng
 from nbf.environments.goofspiel_game import CardPolicy, GameState, GoofspielGame
 from nbf.errors import InputError
 from nbf.models.networks import Perceptron
+from nbf_paper.experiments import demands
+from nbf_paper.experiments.demands import Demand, Size
+
+MOST_CARDS, WIDEST, DEEPEST = 1000, 1000, 10
+"""Largest game and policies."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,11 @@ class SelfPlayConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if self.cards > MOST_CARDS or self.width > WIDEST or self.depth > DEEPEST:
+            raise InputError(
+                f"Self-play is for up to {MOST_CARDS} cards, policies of width {WIDEST} and depth {DEEPEST}; got "
+                f"{self.cards}, {self.width} and {self.depth}."
+            )
         GoofspielGame(self.cards, self.standard)
         for name in ("runs", "checkpoints", "timesteps", "epochs", "minibatch", "width", "depth"):
             if getattr(self, name) < 1:
@@ -89,6 +99,16 @@ class SelfPlayConfig:
     def games(self) -> int:
         """Games between two checkpoints."""
         return -(-self.timesteps // self.game.rounds)
+
+    @property
+    def size(self) -> Size:
+        """What grows with the policies of a run."""
+        bids = self.games * self.game.rounds * self.epochs
+
+        def demand(checkpoints: int) -> Demand:
+            return demands.policies(self.cards, self.width, bids, self.runs * checkpoints)
+
+        return Size("--checkpoints", self.checkpoints, demand)
 
     @property
     def minibatches(self) -> int:

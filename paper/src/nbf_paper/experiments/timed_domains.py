@@ -118,5 +118,5 @@ def timed_domain(config: str) -> Domain:
     """The domain of a configuration, as records name it."""
     if config == TRIANGULATION:
         return _triangulation()
-    cards = re.fullmatch(r"k=(\d)", config)
+    cards = re.fullmatch(r"k=([0-9])", config)
     return _goofspiel(int(cards[1])) if cards else _gridworld(config)

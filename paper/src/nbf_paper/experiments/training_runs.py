@@ -13,7 +13,7 @@ import numpy as np
 from nbf import prng
 from nbf.contracts import BeliefModel, BeliefSource
 from nbf.errors import InputError
-from nbf.files.checkpoint import load_model, read_file, save_model
+from nbf.files.checkpoint import load_model, read_file, read_note, save_model
 from nbf.models.belief_model import MODELS
 from nbf.training.config import FitConfig
 from nbf.training.fit import Fitted, fit
@@ -65,14 +65,23 @@ class TrainingRun:
     def timing(self) -> tuple[float, list[float]]:
         """Seconds of the finished training, and its loss curve."""
         metadata, _ = read_file(self.path)
-        return float(metadata["seconds"]), json.loads(metadata["loss_curve"])
+        try:
+            return float(read_note(metadata["seconds"])), [float(loss) for loss in read_note(metadata["loss_curve"])]
+        except (KeyError, ValueError, TypeError, OverflowError) as error:
+            raise InputError(
+                f"{self.path} does not say how it was trained ({error!r}). Remove it to train anew."
+            ) from None
 
     def check_same(self) -> None:
         """Raise if there is a model already that was trained with other settings."""
         if not self.path.exists():
             return
         found, wanted = read_file(self.path)[0].get("training", "null"), training_settings(self.training)
-        if json.loads(found) != wanted:
+        try:
+            same = read_note(found) == wanted
+        except ValueError:
+            same = False
+        if not same:
             raise InputError(
                 f"{self.path} was trained with other settings ({found}, now {json.dumps(wanted)}). "
                 "Ask for its own, remove it to train anew, or keep both by choosing another folder with --runs."

@@ -41,6 +41,8 @@ from nbf.sources.pool import BeliefPool
 from nbf.training.config import FitConfig
 from nbf.training.progress import Progress
 from nbf_paper.config import TriangulationConfig
+from nbf_paper.experiments import demands
+from nbf_paper.experiments.demands import Size
 from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.experiments.rows import FilterRow, filter_keys, records_by_step, with_training_seconds
 from nbf_paper.experiments.settings import model_settings, training_settings
@@ -256,6 +258,12 @@ def picture(job: TriangulationJob, model: BeliefModel) -> dict[str, np.ndarray]:
     return {**found, **{name: found[name].astype(np.float16) for name in shown}}
 
 
+def episodes_size(config: TriangulationConfig, evaluation: TriangulationEvaluation) -> Size:
+    """What grows with the episodes."""
+    demand = functools.partial(demands.plane_episodes, evaluation.resolution, config.horizon)
+    return Size("--episodes", evaluation.episodes, demand)
+
+
 @dataclass(frozen=True)
 class TriangulationJob(Job):
     """One training seed of one arm."""
@@ -270,6 +278,9 @@ class TriangulationJob(Job):
     def __post_init__(self) -> None:
         if self.arm not in ARMS:
             raise InputError(f"There is no arm {self.arm!r} for triangulation; choose from {', '.join(ARMS)}.")
+
+    def sizes(self) -> list[Size]:
+        return [episodes_size(self.config, self.evaluation), *super().sizes()[1:]]
 
     @property
     def evaluated(self) -> int:

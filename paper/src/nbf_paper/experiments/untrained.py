@@ -14,6 +14,7 @@ from nbf.filters.linearization import import_cuthbertlib
 from nbf.models.kernel import BoxKernelConfig, LatticeKernelConfig
 from nbf_paper.config import GridworldConfig, TriangulationConfig
 from nbf_paper.experiments import gridworld, triangulation
+from nbf_paper.experiments.demands import Size
 from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.experiments.rows import FilterRow
 from nbf_paper.experiments.settings import model_settings
@@ -62,6 +63,9 @@ class GridworldKernelJob(Job):
     def label(self) -> str:
         return f"{self.config.name}/{KERNEL}/{self.seed}"
 
+    def sizes(self) -> list[Size]:
+        return gridworld.sizes_of(self.config, self.evaluation.episodes, None)
+
     def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
         model = gridworld_model(self.config).build(prng.stream(self.seed, "untrained"))
         return gridworld.evaluate(self.config, KERNEL, self.seed, model, self.evaluation, bar)
@@ -99,6 +103,9 @@ class UntrainedTriangulationJob(Job):
     @property
     def label(self) -> str:
         return f"triangulation/{self.arm}/{self.seed}"
+
+    def sizes(self) -> list[Size]:
+        return [triangulation.episodes_size(self.config, self.evaluation)]
 
     def filter_rows(self) -> list[FilterRow]:
         """The filters of the arm."""

@@ -33,7 +33,8 @@ from nbf.filters.particle import ParticleFilter
 from nbf.filters.recurrent import RecurrentFilter
 from nbf.training.config import optimizer_of
 from nbf_paper.config import GridworldConfig
-from nbf_paper.experiments.gridworld import arm_of, family_of
+from nbf_paper.experiments.demands import Size
+from nbf_paper.experiments.gridworld import arm_of, family_of, sizes_of
 from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.experiments.recurrent import ExactHistories, divergence_loss
 from nbf_paper.experiments.rows import FilterRow
@@ -183,6 +184,10 @@ class WallClockJob(Job):
     @property
     def evaluated(self) -> int:
         return self.measurements
+
+    def sizes(self) -> list[Size]:
+        grid, *_ = sizes_of(self.config, 2, 1)
+        return [grid, *super().sizes()]
 
     @property
     def title(self) -> str:

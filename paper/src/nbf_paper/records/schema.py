@@ -9,6 +9,7 @@ import json
 import math
 import operator
 import platform
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -59,8 +60,11 @@ class Record:
     def __post_init__(self) -> None:
         for name in ("experiment", "config", "filter", "arm", "metric"):
             text = getattr(self, name)
-            if not isinstance(text, str) or text != text.strip() or len(text.splitlines()) > 1:
-                raise RecordError(f"The {name} of a record is one line of text without outer blanks; got {text!r}.")
+            if not isinstance(text, str) or text != text.strip() or _commands(text):
+                raise RecordError(
+                    f"The {name} of a record is one line of text without outer blanks and control characters; "
+                    f"got {text!r}."
+                )
             if not text and name != "arm":
                 raise RecordError(f"The {name} of a record is empty.")
         for name in ("particles", "calls", "seed", "step", "episodes"):
@@ -96,6 +100,11 @@ def record_order(record: Record) -> tuple[Any, ...]:
     """Sort key of records, in the order of `records.csv`."""
     step = math.inf if record.step == ALL else record.step
     return (*record.group, record.metric, step)
+
+
+def _commands(text: str) -> bool:
+    """Whether a text holds characters that a terminal obeys instead of showing them, or ends of lines."""
+    return any(unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Zl", "Zp") for letter in text)
 
 
 def _count(name: str, value: Any) -> int:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from nbf.files.atomic import check_writable, remove_abandoned, write_atomically
+from nbf.files.regular import read_regular
 from nbf_paper.records.provenance import TIME_FORMAT, code_version
 from nbf_paper.records.schema import ALL, COLUMNS, Record, RecordError, Run, record_order, to_json
 
@@ -94,7 +95,7 @@ def _run(entry: Mapping[str, Any]) -> Run:
 
 def _read_text(file: Path) -> str:
     try:
-        return file.read_bytes().decode()
+        return read_regular(file).decode()
     except FileNotFoundError:
         raise RecordError(f"There are no records at {file}. Make them with `nbf-paper reproduce` first.") from None
     except (OSError, UnicodeDecodeError) as error:

@@ -28,6 +28,8 @@ CAPTIONS = {
 }
 ORDER = ("flow", "flow-paper", "nlsq", "spline", "mixture", "cfm-independent", "cfm-ot")
 
+SHAPES = {"axis": "x", "points": "donuts points 2", "density": "donuts x x", "truth": "donuts x x"}
+"""The arrays of a picture."""
 Picture = Mapping[str, np.ndarray]
 """Of a few donuts: `axis`, the `points` that were embedded, the model's `density` and the `truth` on a grid."""
 
@@ -40,7 +42,7 @@ def page(folder: Path) -> Page:
     for arm in arms:
         lines.append([arm, *(cell(found.get((arm, metric)), digits) for metric, (_, digits) in COLUMNS.items())])
     pictures = {
-        arm: read_picture(folder / f"{arm}.npz", ("axis", "points", "density", "truth"), "nbf-paper reproduce donuts")
+        arm: read_picture(folder / f"{arm}.npz", SHAPES, "nbf-paper reproduce donuts")
         for arm in arms
         if (folder / f"{arm}.npz").exists()
     }

@@ -6,11 +6,14 @@ A document asks for a table by its markers (see `nbf_paper.report.tables`); one 
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from nbf.files.atomic import check_writable, write_atomically
+from nbf.errors import InputError
+from nbf.files.atomic import check_replaceable, check_writable, write_atomically
+from nbf.files.regular import read_regular
 from nbf.plot.episode import Episode, write_beliefs
 from nbf.plot.style import png
 from nbf_paper.experiments import choices
@@ -37,7 +40,25 @@ def present(results: Path) -> dict[str, Page]:
         raise RecordError(
             f"There are no records in {results}: make some with `nbf-paper reproduce`, or name another folder."
         )
-    return {name: page(results / name) for name, page in found.items()}
+    made = {}
+    for name, page in found.items():
+        with _of_records(results / name):
+            made[name] = page(results / name)
+    return made
+
+
+@contextlib.contextmanager
+def _of_records(folder: Path) -> Iterator[None]:
+    """Records and pictures that are sound one by one may still lack what a page needs, or hold what it cannot draw."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise RecordError(
+            f"The records in {folder} do not hold what their page needs ({error!r}). Restore them from git, or make "
+            "them anew with `nbf-paper reproduce`."
+        ) from error
 
 
 def write_pages(
@@ -52,9 +73,10 @@ def write_pages(
     tables = {name: table for page in found.values() for name, table in page.tables.items()}
     places = [(document, name) for document in documents for name in _asked(document, tables)]
     folder = docs / "figures"
+    check_replaceable(html)
     check_writable(html.parent)
     check_writable(folder)
-    images = _drawn(found)
+    images = _drawn(found, results)
     for name, image in images.items():
         write_atomically(folder / name, image)
     written = [folder / name for name in images]
@@ -67,17 +89,21 @@ def write_pages(
 def write_html(results: Path, path: Path) -> None:
     """All figures and tables of a folder of records as one HTML page."""
     found = present(results)
-    _write_html(path, results, found, _drawn(found))
+    _write_html(path, results, found, _drawn(found, results))
 
 
-def _drawn(found: Mapping[str, Page]) -> dict[str, bytes]:
-    return {name: png(figure()) for page in found.values() for name, figure in page.figures.items()}
+def _drawn(found: Mapping[str, Page], results: Path) -> dict[str, bytes]:
+    images = {}
+    for folder, page in found.items():
+        with _of_records(results / folder):
+            images |= {name: png(figure()) for name, figure in page.figures.items()}
+    return images
 
 
 def _write_html(
     path: Path, results: Path, found: Mapping[str, Page], images: Mapping[str, bytes], beliefs: Path | None = None
 ) -> None:
-    opening = Opening(beliefs.read_bytes(), BELIEFS) if beliefs and beliefs.exists() else None
+    opening = Opening(read_regular(beliefs), BELIEFS) if beliefs and beliefs.exists() else None
     missing = [name for name in choices.EXPERIMENTS if name not in found]
     write_atomically(path, page_text(HtmlReport(results, found, images, missing, opening)))
 
@@ -85,7 +111,7 @@ def _write_html(
 def _asked(document: Path, tables: Iterable[str]) -> list[str]:
     """The tables whose markers stand in a document, in their order."""
     try:
-        text = document.read_bytes().decode()
+        text = read_regular(document).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise RecordError(f"{document} cannot be read: {error}.") from None
     asked = list(dict.fromkeys(MARKER.findall(text)))

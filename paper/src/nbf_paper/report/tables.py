@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nbf.files.atomic import write_atomically
+from nbf.files.regular import read_regular
 from nbf_paper.records import ALL, Over, Record, RecordError, Row, Summary, summary
 from nbf_paper.report.labels import label as label  # for those who make tables of their own
 from nbf_paper.report.labels import row_labels, row_order
@@ -58,7 +59,7 @@ class Page:
 
 def config_order(config: str) -> tuple[str, int, int, str]:
     """Sort key of configurations, as in the paper: fixed, then random; 5-2D, 8-2D, 5-3D, 8-3D."""
-    grid = re.fullmatch(r"(\d+)-(\d+)D-(.+)", config)
+    grid = re.fullmatch(r"([0-9]{1,9})-([0-9]{1,9})D-(.+)", config)
     return (grid[3], int(grid[2]), int(grid[1]), config) if grid else ("", 0, 0, config)
 
 
@@ -160,7 +161,7 @@ def insert_table(path: str | os.PathLike[str], name: str, table: str) -> bool:
     file = Path(path)
     opening, closing = f"<!-- nbf:table {name} -->", "<!-- /nbf:table -->"
     try:
-        before = file.read_bytes().decode()
+        before = read_regular(file).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise RecordError(f"{file} cannot be read, so table {name!r} has no place: {error}.") from None
     if before.count(opening) != 1:

@@ -45,6 +45,11 @@ SHOWN = (0, 2, 4, 6, 9)
 WIDTH = 5.0
 """Of the plane, from its middle."""
 
+SHAPES = {
+    "truth": "steps cells", "nbf": "steps cells", "particles": "steps particles 2", "weights": "steps particles",
+    "positions": "steps 2", "readings": "steps", "scanning": "steps", "beacons": "beacons 2", "active": "steps",
+}  # fmt: skip
+"""The arrays of a picture."""
 Picture = Mapping[str, np.ndarray]
 
 
@@ -57,8 +62,7 @@ def page(folder: Path) -> Page:
     if any(record.metric == "distance" for record in records):
         figures["triangulation-distance.png"] = functools.partial(distance_figure, records)
     if (folder / "episode.npz").exists():
-        names = ("truth", "nbf", "particles", "weights", "positions", "readings", "scanning", "beacons", "active")
-        episode = read_picture(folder / "episode.npz", names, "nbf-paper reproduce triangulation")
+        episode = read_picture(folder / "episode.npz", SHAPES, "nbf-paper reproduce triangulation")
         figures["triangulation-episode.png"] = functools.partial(episode_figure, episode)
     return Page(tables, figures, "Triangulation", CAPTIONS, beside(CLAIMS, records))
 
