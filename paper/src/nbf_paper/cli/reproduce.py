@@ -92,7 +92,7 @@ class Reproduce(Command):
         check_replaceable(page)
         for folder in (results, runs, page.parent):
             check_writable(folder)
-        _announce([job for name, job in todo if not job.is_recorded(results / name)])
+        _announce([job for _, job in todo], " (less what is recorded already)")
         done, begin = [], time.monotonic()
         for number, (name, job) in enumerate(todo, start=1):
             elapsed = timedelta(seconds=round(time.monotonic() - begin))
@@ -162,11 +162,11 @@ class Reproduce(Command):
         return FAILED if answer.get("failed") else 0
 
 
-def _announce(jobs: Sequence[Job]) -> None:
+def _announce(jobs: Sequence[Job], but: str = "") -> None:
     """Say it if jobs take long."""
-    told = demands.announcement(sum(job.check_size().seconds for job in jobs))
+    told = demands.announcement(sum((job.check_size().seconds for job in jobs), 0.0))
     if told:
-        say(f"nbf-paper: {told}")
+        say(f"nbf-paper: {told}{but}")
 
 
 @contextlib.contextmanager
