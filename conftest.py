@@ -17,7 +17,8 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 # Most of the tests' time is compilation, of programs that run once: compile them quickly instead of well.
 os.environ.setdefault(
     "XLA_FLAGS",
-    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false",
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false "
+    "--xla_cpu_parallel_codegen_split_count=1",
 )
 
 # No deadline, because the first example of a test also compiles it.
