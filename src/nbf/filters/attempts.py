@@ -89,7 +89,7 @@ def until_some_weight(
     # derivative of one's own is one by arguments.
     traced, shapes = jax.make_jaxpr(propose, return_shape=True)(key, jnp.int32(0))
 
-    def attempt(number: Int[Array, ""], key: Key[Array, ""], *constants: Array) -> tuple[PyTree, Float[Array, " n"]]:
+    def attempt(number: Int[Array, ""], key: Key[Array, ""], *constants: Any) -> tuple[PyTree, Float[Array, " n"]]:
         leaves = eval_jaxpr(traced.jaxpr, constants, prng.fold_in(key, number), number)
         return jax.tree.unflatten(jax.tree.structure(shapes), leaves)
 
@@ -100,7 +100,7 @@ def _looped(max_attempts: int, attempt: Callable, shapes: PyTree) -> Callable:
     """`attempt(number, *inputs)` as a function of the inputs, repeated until some log weight is above -inf."""
 
     @jax.custom_jvp
-    def last(*inputs: Array) -> tuple[PyTree, Float[Array, " n"], Int[Array, ""]]:
+    def last(*inputs: Any) -> tuple[PyTree, Float[Array, " n"], Int[Array, ""]]:
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         number, (proposal, log_weights) = jax.lax.while_loop(
             lambda carry: (carry[0] < max_attempts) & ~some_weight(carry[1][1]),
@@ -110,7 +110,7 @@ def _looped(max_attempts: int, attempt: Callable, shapes: PyTree) -> Callable:
         return proposal, log_weights, number
 
     @last.defjvp
-    def derivative(inputs: tuple[Array, ...], changes: tuple[Array, ...]) -> tuple[Any, Any]:
+    def derivative(inputs: tuple[Any, ...], changes: tuple[Any, ...]) -> tuple[Any, Any]:
         found = last(*inputs)
         _, change = jax.jvp(lambda *inputs: attempt(found[2] - 1, *inputs), inputs, changes)
         return found, (*change, np.zeros((), jax.dtypes.float0))
