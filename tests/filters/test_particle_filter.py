@@ -264,12 +264,12 @@ def test_same_key_same_result_and_one_particle_is_enough(key):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"num_particles": 0}, "at least 1 particle; got 0"),
-        ({"num_particles": -3}, "at least 1 particle"),
+        ({"num_particles": 0}, "num_particles of at least 1; got 0"),
+        ({"num_particles": -3}, "num_particles of at least 1"),
         ({"resampler": "lottery"}, "systematic, stratified, multinomial, residual"),
         ({"threshold": float("nan")}, "threshold"),
         ({"threshold": -0.1}, "threshold"),
-        ({"max_attempts": 0}, "max_attempts=0"),
+        ({"max_attempts": 0}, "max_attempts of at least 1; got 0"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, message):
