@@ -44,9 +44,10 @@ class _Token:
 class _Flat:
     """A module, its leaves, its tree structure, and the token of the structure."""
 
-    __slots__ = ("leaves", "module", "structure", "token")
+    __slots__ = ("is_kept", "leaves", "module", "structure", "token")
 
     def __init__(self, module: PyTree):
+        self.is_kept = False
         self.module = module  # kept alive, because its id is the key of the cache
         self.leaves, self.structure = jax.tree.flatten(module)
         token = _TOKENS.get(self.structure)
@@ -63,6 +64,8 @@ _TOKENS: WeakValueDictionary[Any, _Token] = WeakValueDictionary()
 _FLAT: OrderedDict[int, _Flat] = OrderedDict()
 _COMPILED: dict[tuple, _Compiled] = {}
 _CLOCK = itertools.count()
+_same: tuple[tuple[int, ...], list[_Flat], list[Any]] = ((), [], [])
+"""The modules of the last call by their ids, flattened, with all of their leaves: most often those of the next one."""
 _latest: tuple[PyTree, list[Any], Any] = (object(), [], None)
 """The state returned last, if it is immutable, with its leaves and structure: most often the next one to come in."""
 
@@ -85,10 +88,24 @@ def _flat(module: PyTree) -> _Flat:
         return found
     found = _Flat(module)
     if isinstance(module, IMMUTABLE) and found.token.is_fixed and all(map(_is_constant, found.leaves)):
-        _FLAT[id(module)] = found
+        _FLAT[id(module)], found.is_kept = found, True
         if len(_FLAT) > CACHED_MODULES:
             _FLAT.popitem(last=False)
     return found
+
+
+def _flattened(fixed: tuple[PyTree, ...]) -> tuple[list[_Flat], list[Any]]:
+    """Modules, flattened, and all of their leaves."""
+    global _same
+    ids = tuple(map(id, fixed))
+    known, flats, leaves = _same
+    if known == ids:
+        return flats, leaves
+    flats = [_flat(module) for module in fixed]
+    leaves = [leaf for flat in flats for leaf in flat.leaves]
+    if all(flat.is_kept for flat in flats):  # `flats` keep the modules alive, and so their ids
+        _same = (ids, flats, leaves)
+    return flats, leaves
 
 
 def _compiled(key: tuple, method: Callable, *structures: Any) -> _Compiled:
@@ -121,8 +138,7 @@ def call(method: Callable, fixed: tuple[PyTree, ...], state: PyTree, moving: PyT
     for leaf in new:
         if isinstance(leaf, Tracer):
             return method(*fixed, state, *moving)
-    flats = [_flat(module) for module in fixed]
-    leaves = [leaf for flat in flats for leaf in flat.leaves]
+    flats, leaves = _flattened(fixed)
     key = (method, state_structure, moving_structure, *[flat.token for flat in flats])
     compiled = _COMPILED.get(key)
     if compiled is None:
