@@ -37,7 +37,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(HEADER)
 
 
-EVERY = 3
+EVERY = 5
 """Of a test with the mark `sampled` one in so many cases runs by default."""
 
 

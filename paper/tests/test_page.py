@@ -143,7 +143,9 @@ def test_records_are_text_and_never_markup(tmp_path: Path):
 def test_the_committed_records_make_a_page_in_which_all_has_a_caption_of_its_own():
     report = undrawn(RESULTS)
     check(page_text(report))
+    assert set(EXPERIMENTS) <= set(report.pages)
     for name, page in report.pages.items():
+        assert page.tables, name
         shown = {*page.tables, *page.figures}
         assert shown <= page.captions.keys(), name
         assert len({page.captions[one] for one in shown}) == len(shown), name

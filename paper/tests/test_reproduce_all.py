@@ -184,12 +184,9 @@ def test_how_much_is_done_follows_the_experiment_and_the_options(monkeypatch: py
 LISTED = dict(choices.EXPERIMENTS)
 
 
-@pytest.mark.usefixtures("unchecked")  # it parses tens of thousands of records
 @pytest.mark.parametrize("name", LISTED)
-def test_every_experiment_has_one_name_and_a_page(name: str):
-    kind = LISTED[name]
-    assert kind.name == name
-    assert kind.page(RESULTS / name).tables
+def test_every_experiment_has_one_name(name: str):
+    assert LISTED[name].name == name
 
 
 @pytest.mark.parametrize("name", LISTED)
@@ -198,7 +195,7 @@ def test_all_runs_whatever_is_on_record_and_quick_every_experiment(name: str):
         found = []
         kind = LISTED[name]
         for part in kind.quick_parts() if quick else kind.parts():
-            usual = kind.quick if quick else choices.Amount(steps=part.steps)
+            usual = kind.quick if quick else choices.Amount(steps=part.steps, episodes=part.episodes)
             amount = choices.Amount(range(part.seeds), usual.steps, usual.episodes, usual.few)
             found += [job.key for job in part.experiment.jobs(amount)]
         return found

@@ -124,7 +124,7 @@ class Reproduce(Command):
 
         count = part.seeds if self.seeds is None else at_least(1, seeds=self.seeds)
         demands.require(demands.Size("--seeds", count, demands.seeds))
-        usual = part.experiment.quick if self.quick else choices.Amount(steps=part.steps)
+        usual = part.experiment.quick if self.quick else choices.Amount(steps=part.steps, episodes=part.episodes)
         steps = usual.steps if self.steps is None else self.steps
         episodes = usual.episodes if self.episodes is None else self.episodes
         seeds = range(self.first_seed, self.first_seed + count)

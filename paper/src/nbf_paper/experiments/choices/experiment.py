@@ -53,6 +53,8 @@ class Part:
     seeds: int = 1
     steps: int | None = None
     """Gradient steps, where the documentation shows fewer than the paper's."""
+    episodes: int | None = None
+    """Episodes of an evaluation; None is the experiment's own number."""
 
 
 @dataclass(frozen=True, kw_only=True)
