@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import weakref
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -15,6 +17,8 @@ from constructors import small_grid
 
 import nbf
 from nbf import dispatch
+
+STATM = Path("/proc/self/statm")
 
 
 class Holder(eqx.Module):
@@ -120,3 +124,31 @@ def test_compiled_steps_that_are_not_used_are_let_go(key, monkeypatch):
 
 def newest():
     return max(value.used for value in dispatch._COMPILED.values())
+
+
+GROWTH, ENVIRONMENTS = 500 * 2**20, 10_000
+"""The most bytes that a loop over so many new environments may take."""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("unchecked")  # type checks remember what they have checked
+@pytest.mark.skipif(not STATM.exists(), reason="this system does not tell the memory of a process in this way")
+def test_ten_thousand_new_environments_leave_little_behind(key):
+    """The kept steps, and for all others what a few hundred leave, extrapolated: 10 000 compilations take hours."""
+    box = nbf.Box((0.0,), (1.0,))
+    filter, sizes = nbf.ParticleFilter(4), []
+    for number in range(8 * dispatch.COMPILED_STEPS):
+        world = nbf.environment(
+            init=lambda key: jax.random.uniform(key, (1,)),
+            transition=lambda key, state, policy, shift=number * 1e-6: jnp.clip(state + shift, 0.0, 1.0),
+            observe=lambda key, state, next_state: next_state[0],
+            log_likelihood=lambda observation, state, next_state: -jnp.abs(observation - next_state[0]),
+            space=box,
+        )
+        filter.step(key, filter.init(key, world), 0.5, world, None)
+        if number % dispatch.COMPILED_STEPS == 0:
+            gc.collect()
+            sizes.append(int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
+    full = sizes[2] - sizes[0]  # the cache is full by then
+    slope = np.polyfit(np.arange(2, len(sizes)), sizes[2:], 1)[0] / dispatch.COMPILED_STEPS
+    assert full + slope * ENVIRONMENTS < GROWTH, (sizes, slope)
