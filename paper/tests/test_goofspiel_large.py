@@ -19,10 +19,11 @@ from nbf.environments.goofspiel_family import GoofspielFamily
 from nbf.environments.goofspiel_game import UniformPolicy
 from nbf.errors import InputError
 from nbf.filters.lumped import LumpedFilter
+from nbf.filters.prediction import PredictionFilter
 from nbf_paper.experiments.choices import Amount, Goofspiel, GoofspielLarge
 from nbf_paper.experiments.goofspiel_large import LargeEvaluation, LargeGoofspielJob
 from nbf_paper.experiments.goofspiel_lumped import LumpedJob
-from nbf_paper.experiments.lumped_games import Unobserved, lumped_masses
+from nbf_paper.experiments.lumped_games import lumped_masses
 from nbf_paper.experiments.selfplay import SelfPlayConfig
 from nbf_paper.records import ALL, Record, Run, add
 from nbf_paper.report.goofspiel_large import page
@@ -55,7 +56,7 @@ def test_the_prior_sees_no_outcome():
     """Of an opponent that bids anything with the same probability, every missing card and set of bids is as likely as
     any other, whatever the outcomes were."""
     environments, _, observations, _ = games()
-    found, info = tracked(Unobserved(LumpedFilter()), environments, UniformPolicy(), observations)
+    found, info = tracked(PredictionFilter(LumpedFilter()), environments, UniformPolicy(), observations)
     assert not np.any(info.recovered)
     for time, count in enumerate((4 * 3, 4 * 3, 4 * 1)):
         masses = np.asarray(found.masses)[:, time]

@@ -15,10 +15,11 @@ from nbf.beliefs.lumped import MOST_SYMBOLS
 from nbf.errors import InputError
 from nbf.filters.lumped import LumpedFilter
 from nbf.filters.particle import ParticleFilter
+from nbf.filters.prediction import PredictionFilter
 from nbf_paper.config import GoofspielConfig
 from nbf_paper.experiments.demands import Size
 from nbf_paper.experiments.job import Counter, Job
-from nbf_paper.experiments.lumped_games import LUMPED, Unobserved, num_hands, score
+from nbf_paper.experiments.lumped_games import LUMPED, num_hands, score
 from nbf_paper.experiments.policy_pool import make_pool, pool_path, read_pool
 from nbf_paper.experiments.rows import FilterRow
 from nbf_paper.experiments.selfplay import SelfPlayConfig
@@ -91,7 +92,7 @@ class LargeGoofspielJob(Job):
         exact, calls = LumpedFilter(), num_hands(self.cards)
         return [
             FilterRow(exact, LUMPED, "", 0, calls),
-            FilterRow(Unobserved(exact), "prior", "", 0, calls),
+            FilterRow(PredictionFilter(exact), "prior", "", 0, calls),
             *(FilterRow(ParticleFilter(n), "pf", "", n, n) for n in self.evaluation.particle_filters),
         ]
 

@@ -19,7 +19,7 @@ from nbf import prng
 from nbf.beliefs.categorical import CategoricalBelief
 from nbf.beliefs.lumped import LumpedBelief, lump, place, sets_of
 from nbf.beliefs.particles import ParticleBelief
-from nbf.contracts import Belief, Environment, Filter, FilterInfo, FilterState, Observation, Policy
+from nbf.contracts import Belief, Filter
 from nbf.environments.goofspiel import Goofspiel, LargeGoofspiel
 from nbf.environments.goofspiel_family import GoofspielFamily
 from nbf.environments.goofspiel_game import CardPolicy
@@ -50,28 +50,6 @@ class Games(eqx.Module):
     environments: Goofspiel | LargeGoofspiel
     policies: CardPolicy
     observations: Int[Array, "episodes rounds"]
-
-
-class Unobserved(Filter):
-    """A filter to which every observation is missing: its belief is the prior, predicted round by round."""
-
-    filter: Filter
-
-    def init(self, key: Key[Array, ""], environment: Environment) -> FilterState:
-        return self.filter.init(key, environment)
-
-    def update(
-        self,
-        key: Key[Array, ""],
-        state: FilterState,
-        observation: Observation,
-        environment: Environment,
-        policy: Policy,
-    ) -> tuple[FilterState, FilterInfo]:
-        return self.filter.update(key, state, None, environment, policy)
-
-    def belief(self, state: FilterState, environment: Environment) -> Belief:
-        return self.filter.belief(state, environment)
 
 
 # Families are arguments of what is compiled, never constants of it: see `GoofspielFamily`.
