@@ -12,6 +12,7 @@ from constructors import small_grid
 from scipy import stats
 from tolerances import FLOAT, monte_carlo
 
+import nbf
 from nbf.beliefs.kde import KernelDensityBelief
 from nbf.environments.linear_gaussian import LinearGaussian
 from nbf.environments.triangulation import ScanPolicy, TriangulationFamily
@@ -20,8 +21,10 @@ from nbf.filters.exact import ExactFilter
 from nbf.filters.gaussian import KalmanFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.prediction import PredictionFilter
+from nbf.filters.regeneration import KernelSmoother, Regeneration
 from nbf.filters.regularized import RegularizedParticleFilter
 from nbf.filters.run import run
+from nbf.spaces import Tokens
 
 READING = 2.0
 POLICY = ScanPolicy(jnp.int32(0), jnp.asarray(0.5))
@@ -83,13 +86,25 @@ def test_its_belief_is_a_kernel_density(key):
     assert np.isfinite(belief.log_prob(jnp.zeros(2)))
 
 
-def test_states_that_are_no_box_are_refused(key):
-    with pytest.raises(InputError, match=r"Box.*BranchingFilter"):
-        RegularizedParticleFilter(4).init(key, small_grid()[0])
-    wrong: list[dict[str, Any]] = [{"candidates": 0}, {"defensive": 0.0}, {"threshold": -1.0}, {"max_attempts": 0}]
+def test_states_without_kernels_are_refused(key):
+    words = nbf.environment(
+        init=lambda key: jnp.zeros(2, jnp.int32),
+        transition=lambda key, state, policy: state,
+        observe=lambda key, state, next_state: next_state[0],
+        log_likelihood=lambda observation, state, next_state: jnp.log(0.5),
+        space=Tokens(2, 3),
+    )
+    with pytest.raises(InputError, match=r"Box or a Lattice.*ParticleFilter"):
+        RegularizedParticleFilter(4).init(key, words)
+    wrong: list[dict[str, Any]] = [{"candidates": 0}, {"defensive": 0.0}, {"max_attempts": 0}]
     for settings in wrong:
         with pytest.raises(InputError, match="regularised particle filter needs"):
             RegularizedParticleFilter(4, **settings)
+    for settings in ({"threshold": -1.0}, {"tempering": 0.0}, {"candidates": 0}, {"stages": 0}):
+        with pytest.raises(InputError, match="Regeneration needs"):
+            Regeneration(**settings)
+    with pytest.raises(InputError, match="scale"):
+        KernelSmoother(0.0)
 
 
 def test_the_prior_ignores_what_is_observed(key):

@@ -11,7 +11,6 @@ from jaxtyping import Array, Float, Key
 
 from nbf import prng
 from nbf.beliefs.exponential_tilt import Tilt
-from nbf.beliefs.particles import ParticleBelief
 from nbf.capabilities import ContinuousSpace, FiniteSpace, ListedStates, MeanFeatures
 from nbf.capability import capability, require
 from nbf.contracts import Belief, BeliefModel, Embedding, State, StateSpace
@@ -37,8 +36,8 @@ class ModelBelief(Belief):
     embedding: Embedding
     space: StateSpace
     tilt: Tilt | None = None
-    particles: ParticleBelief | None = None
-    """Carried particles, which stand for a share of the belief themselves; None: there are none."""
+    particles: Belief | None = None
+    """What carried particles stand for themselves, a share of the belief; None: there are none."""
     carried_share: Float[Array, ""] | float = 0.0
     """That share."""
 

@@ -12,6 +12,7 @@ from nbf.capabilities.environments import (
     LookAhead,
     Lumpable,
     Prefixes,
+    StateEmission,
     Stencil,
 )
 from nbf.capabilities.families import Episodic, ExactSource, Scheduled
@@ -21,5 +22,5 @@ from nbf.capabilities.spaces import ContinuousSpace, FiniteSpace
 __all__ = [
     "ContinuousSpace", "Drifting", "Enumerable", "Episodic", "ExactSource", "FiniteSpace", "GaussianDynamics",
     "KnownTransitions", "ListedStates", "LookAhead", "Lumpable", "MeanFeatures", "Prefixes", "Reader",
-    "RecurrentModel", "Scheduled", "Stencil",
+    "RecurrentModel", "Scheduled", "StateEmission", "Stencil",
 ]  # fmt: skip

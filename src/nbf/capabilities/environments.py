@@ -114,6 +114,20 @@ class LookAhead(Environment, Capability):
         """The look-ahead log weight of one state."""
 
 
+class StateEmission(Environment, Capability):
+    """An observation that depends on the new state alone, as in every state-space model. Buys particles that are drawn
+    anew without a call of the simulator (`RegeneratingProposal`): candidates for the new state are weighed as they are.
+
+    Arguments of the methods:
+        observation: y.
+        next_state: x'.
+    """
+
+    def state_log_likelihood(self, observation: Observation, next_state: State) -> Float[Array, ""]:
+        """log H(x')[y]: `log_likelihood`, whatever the state before."""
+        return self.log_likelihood(observation, next_state, next_state)
+
+
 class Prefixes(Enumerable, Capability):
     """States that are sequences, listed by length and then lexicographically, all of one length at any time. Buys
     `PrefixFilter`: an exact update with one policy call for each distinct choice and no scatter.

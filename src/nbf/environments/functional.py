@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -25,13 +25,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
-from nbf.capabilities import LookAhead
+from nbf.capabilities import LookAhead, StateEmission
 from nbf.capability import Capability
 from nbf.contracts import Environment, Family, Observation, Policy, State, StateSpace
+from nbf.environments.dependence import reads
 from nbf.errors import InputError, check_likelihood
 
+Emission = Literal["state", "transition"]
+"""What an observation depends on: the new state alone, or the state before it too."""
 
-class FunctionalEnvironment(LookAhead):
+
+class FunctionalEnvironment(LookAhead, StateEmission):
     """What `environment` builds. Environments with the same functions share compiled filters."""
 
     space: StateSpace
@@ -45,6 +49,8 @@ class FunctionalEnvironment(LookAhead):
     """Shape and type of each of its leaves."""
     symbols: int | None = eqx.field(static=True, default=None)
     """Integer observations lie in 0..symbols - 1; None if that is not known."""
+    emission: Emission = eqx.field(static=True, default="transition")
+    """What `log_likelihood` reads: `state`, the new state alone, or `transition`, the state before it too."""
 
     def init(self, key: Key[Array, ""]) -> State:
         return _arrays(self.functions[0](key, *self._more))
@@ -62,7 +68,8 @@ class FunctionalEnvironment(LookAhead):
 
     @property
     def capabilities(self) -> frozenset[type[Capability]]:
-        return frozenset({LookAhead} if len(self.functions) > 4 else ())
+        offers = {LookAhead: len(self.functions) > 4, StateEmission: self.emission == "state"}
+        return frozenset(kind for kind, offered in offers.items() if offered)
 
     def look_ahead(self, observation: Observation, state: State, policy: Policy) -> Float[Array, ""]:
         return jnp.asarray(self.functions[4](observation, state, policy, *self._more))
@@ -90,6 +97,7 @@ def environment(
     parameters: PyTree = None,
     observation: Observation | None = None,
     symbols: int | None = None,
+    emission: Emission | None = None,
 ) -> FunctionalEnvironment:
     """Build an environment from functions. Check the result with `nbf.testing.check_environment`.
 
@@ -106,17 +114,22 @@ def environment(
             `observe` gives.
         symbols: Where observations are integers 0..symbols - 1, their number: JAX would clip any other to the nearest
             one.
+        emission: What an observation depends on: `state`, the new state alone, or `transition`, the state before it
+            too. None finds out, by tracing `log_likelihood` once.
 
     Returns:
         The environment.
     """
+    if emission not in (None, "state", "transition"):
+        raise InputError(f"`emission` is 'state', 'transition' or None, which finds out; got {emission!r}.")
     if symbols is not None and symbols < 1:
         raise InputError(f"An alphabet needs at least 1 symbol; got symbols={symbols}.")
     example = _example(init, observe, parameters) if observation is None else observation
     leaves, structure = jax.tree.flatten(example)
     shapes = tuple((tuple(jnp.shape(leaf)), str(jnp.result_type(leaf))) for leaf in leaves)
     functions = (init, transition, observe, log_likelihood, *(() if look_ahead is None else (look_ahead,)))
-    return FunctionalEnvironment(space, parameters, functions, structure, shapes, symbols)
+    found = _emission(emission, init, log_likelihood, example, parameters)
+    return FunctionalEnvironment(space, parameters, functions, structure, shapes, symbols, found)
 
 
 def _example(init: Callable, observe: Callable, parameters: PyTree) -> Observation:
@@ -136,6 +149,27 @@ def _example(init: Callable, observe: Callable, parameters: PyTree) -> Observati
             f"They are called as init(key{also}) and observe(key, state, next_state{also}), and "
             "must not branch on a value in Python."
         ) from error
+
+
+def _emission(
+    said: Emission | None, init: Callable, log_likelihood: Callable, example: Observation, parameters: PyTree
+) -> Emission:
+    """What the likelihood reads, by its trace; raises if that contradicts what is said."""
+    if said == "transition":
+        return said
+    more = () if parameters is None else (parameters,)
+    try:
+        state = jax.eval_shape(lambda: _arrays(init(jax.random.key(0), *more)))
+        found = reads(lambda *given: log_likelihood(*given, *more), (example, state, state), 1)
+    except Exception:  # what cannot be traced yet is refused with its reason where it is used
+        found = True
+    if said == "state" and found:
+        raise InputError(
+            "emission='state' says that `log_likelihood` depends on the new state alone, but it reads the state before "
+            "the step as well. Leave `emission` out, or let log_likelihood(observation, state, next_state) use "
+            "next_state only."
+        )
+    return "transition" if found else "state"
 
 
 def _check_leaf(value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, symbols: int | None) -> None:

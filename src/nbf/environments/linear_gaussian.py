@@ -17,7 +17,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Key
 from numpy.typing import ArrayLike
 
-from nbf.capabilities import GaussianDynamics
+from nbf.capabilities import GaussianDynamics, StateEmission
 from nbf.contracts import Observation
 from nbf.errors import InputError
 from nbf.spaces import Box
@@ -29,7 +29,7 @@ LARGEST = float(np.finfo(np.float32).max)
 """The largest finite number of an observation."""
 
 
-class LinearGaussian(GaussianDynamics):
+class LinearGaussian(StateEmission, GaussianDynamics):
     """A linear-Gaussian system. A state is a `Float[d]` vector, an observation a `Float[k]` vector."""
 
     space: Box

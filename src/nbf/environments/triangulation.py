@@ -21,7 +21,7 @@ from jax.core import Tracer
 from jax.scipy.stats import norm
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from nbf.capabilities import Drifting, GaussianDynamics, LookAhead, Scheduled
+from nbf.capabilities import Drifting, GaussianDynamics, LookAhead, Scheduled, StateEmission
 from nbf.contracts import Observation
 from nbf.errors import InputError
 from nbf.spaces import Box
@@ -51,7 +51,7 @@ class ScanPolicy(eqx.Module):
                 raise InputError(f"A direction is one of 0..{len(DIRECTIONS) - 1}; got {direction}.")
 
 
-class Triangulation(LookAhead, Drifting, GaussianDynamics):
+class Triangulation(LookAhead, StateEmission, Drifting, GaussianDynamics):
     """The environment of one step; `at` gives that of another.
 
     `look_ahead` is exact: a scan does not move, and a move reads nothing. The `moments` of the motion ignore the

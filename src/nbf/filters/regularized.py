@@ -1,8 +1,10 @@
 """The regularised particle filter (Musso, Oudjane, Le Gland 2001), the strongest one here that needs no network.
 
-Instead of copies of few particles, new ones are drawn from a kernel density on them (`nbf.beliefs.kde`). Where the
-environment can look ahead, many candidates are drawn from that density, and the look-ahead weight selects those that
-are simulated: the same choice that `LookAheadProposal` makes among draws of a neural model.
+Instead of copies of few particles, new ones are drawn from a kernel density. Without look-ahead the weighted set is
+carried from step to step, and only when few particles explain the observation are new ones drawn, from the density on
+the *prediction*, by many candidates that are weighed but not simulated: `nbf.filters.regeneration`. Where the
+environment can look ahead, many candidates are drawn from the density on the set before the step, and the look-ahead
+weight selects those that are simulated: the same choice that `LookAheadProposal` makes among draws of a neural model.
 """
 
 from __future__ import annotations
@@ -15,19 +17,20 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from nbf import prng
+from nbf.beliefs.gaussian_kernels import GaussianKernels, kernel_space
 from nbf.beliefs.kde import KernelDensityBelief
 from nbf.beliefs.particles import ParticleBelief
 from nbf.calls import SpaceOf, space_of
 from nbf.capabilities import LookAhead
 from nbf.capability import capability
-from nbf.contracts import Environment, Filter, FilterInfo, Observation, Policy
+from nbf.contracts import Environment, Filter, Observation, Policy, State
 from nbf.errors import InputError
-from nbf.filters.attempts import diverged, some_weight, until_some_weight
+from nbf.filters.attempts import diverged, padded, some_weight, until_some_weight
 from nbf.filters.checks import check_counts
+from nbf.filters.regeneration import KernelSmoother, Regeneration, RegenerationInfo
 from nbf.resampling.auxiliary import log_favour
 from nbf.resampling.likelihoods import count_invalid, log_likelihoods
 from nbf.resampling.optimal import optimal_resample, split_heavy
-from nbf.resampling.schemes import systematic
 from nbf.resampling.weights import effective_sample_size, normalize, uniform_log_weights
 from nbf.spaces import Box
 
@@ -35,7 +38,7 @@ from nbf.spaces import Box
 class RegularizedState(NamedTuple):
     """A weighted set of particles."""
 
-    states: Float[Array, "n d"]
+    states: State
     log_weights: Float[Array, " n"]
     """Normalised."""
     started: Bool[Array, ""]
@@ -45,10 +48,9 @@ class RegularizedState(NamedTuple):
 
 
 class RegularizedParticleFilter(Filter):
-    """A particle filter over a `Box` whose particles are drawn anew from a kernel density on the set before.
-
-    Without look-ahead that is done when the effective sample size is low. With `LookAhead` it is done at every step:
-    of `candidates` draws those are simulated from which the observation is likely, with importance weights.
+    """A particle filter over a `Box` or a `Lattice` whose particles are drawn anew from a kernel density when few of
+    them explain an observation. With `LookAhead`, on a box, it is done at every step: of `candidates` draws those are
+    simulated from which the observation is likely, with importance weights.
 
     The kernel density widens the belief a little each time, so the evidence is biased; the bias vanishes with more
     particles.
@@ -57,9 +59,11 @@ class RegularizedParticleFilter(Filter):
     num_particles: int = eqx.field(static=True)
     """Calls of the simulator at each step."""
     candidates: int = eqx.field(static=True, default=128)
-    """Draws among which the look-ahead weight selects; at least as many as particles are drawn."""
-    threshold: float = eqx.field(static=True, default=0.5)
-    """Without look-ahead: draw anew when ESS < threshold·n."""
+    """With look-ahead: draws among which its weight selects; at least as many as particles are drawn."""
+    regeneration: Regeneration = Regeneration()
+    """Without look-ahead: when and how particles are drawn anew."""
+    smoother: KernelSmoother = KernelSmoother()
+    """The kernel that they are drawn from."""
     defensive: float = eqx.field(static=True, default=0.1)
     """The part of the selection that ignores the look-ahead weight."""
     max_attempts: int = eqx.field(static=True, default=5)
@@ -68,14 +72,11 @@ class RegularizedParticleFilter(Filter):
     def __check_init__(self) -> None:
         counts = {"candidates": self.candidates, "max_attempts": self.max_attempts}
         check_counts("A regularised particle filter", num_particles=self.num_particles, **counts)
-        if not (0 < self.defensive <= 1 and self.threshold >= 0):
-            raise InputError(
-                "A regularised particle filter needs a defensive part in (0, 1] and a threshold of 0 or more; got "
-                f"{self.defensive} and {self.threshold}."
-            )
+        if not 0 < self.defensive <= 1:
+            raise InputError(f"A regularised particle filter needs a defensive part in (0, 1]; got {self.defensive}.")
 
     def init(self, key: Key[Array, ""], environment: Environment) -> RegularizedState:
-        _box(environment)
+        kernel_space(environment.space)
         states = jax.vmap(environment.init)(jax.random.split(key, self.num_particles))
         weights = uniform_log_weights(self.num_particles)
         return RegularizedState(states, weights, jnp.bool_(False), space_of(environment.space))
@@ -87,45 +88,84 @@ class RegularizedParticleFilter(Filter):
         observation: Observation,
         environment: Environment,
         policy: Policy,
-    ) -> tuple[RegularizedState, FilterInfo]:
-        guide = None if observation is None else capability(environment, LookAhead)
+    ) -> tuple[RegularizedState, RegenerationInfo]:
+        guide = None if observation is None else self._guide(environment)
 
         def propose(key: Key[Array, ""], attempt: Int[Array, ""]):
             keys = prng.split(key, self.num_particles + 1)
             if guide is None:
-                parents, prior = self._redrawn(keys[0], state, attempt, environment)
+                parents, prior = self._carried(keys[0], state, attempt, environment)
             else:
                 parents, prior = self._selected(keys[0], state, observation, guide, policy)
             children = jax.vmap(environment.transition, (0, 0, None))(keys[1:], parents, policy)
             lost = diverged(children)
             prior = prior if lost is None else jnp.where(lost, -jnp.inf, prior)
             if observation is None:
-                return (children, prior), prior
-            return (children, prior), prior + log_likelihoods(environment, observation, parents, children)
+                return (children, prior, jnp.int32(0), jnp.bool_(False)), prior
+            weights = prior + log_likelihoods(environment, observation, parents, children)
+            invalid = count_invalid(prior, weights)
+            if guide is not None:
+                return (children, prior, invalid, jnp.bool_(False)), weights
+            again_key = prng.fold_in(keys[0], jnp.int32(1))
+            pair = parents, ParticleBelief(children, prior)
+            children, weights, anew = self._regenerated(again_key, *pair, weights, observation, environment)
+            return (children, prior, invalid, anew), weights
 
-        (children, prior), log_weights, attempts = until_some_weight(key, self.max_attempts, propose)
+        (children, prior, invalid, anew), log_weights, attempts = until_some_weight(key, self.max_attempts, propose)
         posterior, log_evidence = normalize(log_weights)
         recovered = log_evidence == -jnp.inf
-        ess, invalid = effective_sample_size(log_weights), count_invalid(prior, log_weights)
-        info = FilterInfo(ess, log_evidence, attempts, recovered, invalid)
+        ess = effective_sample_size(log_weights)
+        info = RegenerationInfo(ess, log_evidence, attempts, recovered, invalid, regenerated=anew)
         weights = jnp.where(recovered, normalize(prior)[0], posterior)
         after = RegularizedState(children, weights, jnp.bool_(True), state.space)
         # If the simulator left nothing that is finite, the set stays as it was.
         return jax.tree.map(lambda old, new: jnp.where(some_weight(prior), new, old), state, after), info
 
-    def belief(self, state: RegularizedState, environment: Environment) -> KernelDensityBelief:
-        return KernelDensityBelief.of(ParticleBelief(state.states, state.log_weights), _box(environment))
+    def belief(self, state: RegularizedState, environment: Environment) -> KernelDensityBelief | GaussianKernels:
+        particles, guide = ParticleBelief(state.states, state.log_weights), self._guide(environment)
+        if guide is None:
+            return GaussianKernels.of(particles, environment.space, self.smoother.scale)
+        return KernelDensityBelief.of(particles, _box(environment))
 
-    def _redrawn(
+    def _guide(self, environment: Environment) -> LookAhead | None:
+        """The environment, if it can look ahead and its states are those of a box."""
+        return capability(environment, LookAhead) if isinstance(environment.space, Box) else None
+
+    def _carried(
         self, key: Key[Array, ""], state: RegularizedState, attempt: Int[Array, ""], environment: Environment
-    ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
-        """The set itself, or a draw of its kernel density if its ESS is low or the step is simulated again."""
-        choice_key, noise_key = prng.split(key)
-        low = (attempt > 0) | (effective_sample_size(state.log_weights) < self.threshold * self.num_particles)
-        density = self.belief(state, environment)
-        drawn = density.around(noise_key, systematic(choice_key, state.log_weights))
-        weights = jnp.where(low, uniform_log_weights(self.num_particles), state.log_weights)
-        return jnp.where(low, drawn, state.states), weights
+    ) -> tuple[State, Float[Array, " n"]]:
+        """The set itself, or a draw of its kernel density if the step is simulated again."""
+        particles = ParticleBelief(state.states, state.log_weights)
+
+        def drawn() -> tuple[State, Float[Array, " n"]]:
+            found = self.smoother(key, particles, environment.space, self.num_particles)
+            return found.states, found.log_weights
+
+        return jax.lax.cond(attempt > 0, drawn, lambda: (state.states, state.log_weights))
+
+    def _regenerated(
+        self,
+        key: Key[Array, ""],
+        parents: State,
+        predicted: ParticleBelief,
+        log_weights: Float[Array, " n"],
+        observation: Observation,
+        environment: Environment,
+    ) -> tuple[State, Float[Array, " n"], Bool[Array, ""]]:
+        """The predicted states with their weights after the observation, or new ones if their ESS is low; and which."""
+
+        def anew() -> tuple[State, Float[Array, " n"], Bool[Array, ""]]:
+            sound = ParticleBelief(padded(predicted.states, predicted.log_weights), predicted.log_weights)
+            found = self.regeneration(
+                key, self.smoother, parents, sound,
+                lambda old, new: log_likelihoods(environment, observation, old, new), environment.space,
+            )  # fmt: skip
+            some = found.log_evidence > -jnp.inf
+            states = jax.tree.map(lambda new, old: jnp.where(some, new, old), found.states, predicted.states)
+            return states, jnp.where(some, found.log_weights + found.log_evidence, log_weights), some
+
+        low = self.regeneration.needed(log_weights) & some_weight(predicted.log_weights)
+        return jax.lax.cond(low, anew, lambda: (predicted.states, log_weights, jnp.bool_(False)))
 
     def _selected(
         self, key: Key[Array, ""], state: RegularizedState, observation: Observation, guide: LookAhead, policy: Policy
@@ -134,7 +174,8 @@ class RegularizedParticleFilter(Filter):
         likely, with weights that stand for the density again."""
         draw_key, start_key, resample_key, split_key = prng.split(key, 4)
         count = max(self.candidates, self.num_particles)
-        drawn = self.belief(state, guide).sample(draw_key, count)
+        density = KernelDensityBelief.of(ParticleBelief(state.states, state.log_weights), _box(guide))
+        drawn = density.sample(draw_key, count)
         first = jax.vmap(guide.init)(jax.random.split(start_key, count))
         states, log_weights = jnp.where(state.started, drawn, first), uniform_log_weights(count)
         guesses = jax.vmap(guide.look_ahead, (None, 0, None))(observation, states, policy)
@@ -148,7 +189,7 @@ class RegularizedParticleFilter(Filter):
 def _box(environment: Environment) -> Box:
     if not isinstance(environment.space, Box):
         raise InputError(
-            f"The regularised particle filter draws from a kernel density over a Box; {type(environment).__name__} has "
-            f"states of {environment.space.signature}. Use ParticleFilter, or BranchingFilter where states are listed."
+            f"The look-ahead of the regularised particle filter needs a Box; {type(environment).__name__} has "
+            f"states of {environment.space.signature}."
         )
     return environment.space

@@ -129,6 +129,23 @@ def draw(key: Key[Array, ""], log_weights: Float[Array, " n"], count: int) -> In
     return _search(_partition(log_weights, 2**31), points)
 
 
+def systematic_draw(key: Key[Array, ""], log_weights: Float[Array, " n"], count: int) -> Int[Array, " count"]:
+    """Draw indices at equal distances behind one random offset: `systematic` for any number of children.
+
+    Args:
+        key: Random key.
+        log_weights: Unnormalised.
+        count: How many indices.
+
+    Returns:
+        The indices, in rising order.
+    """
+    bits = _spacing_bits(count)
+    offset = prng.bits(key) >> (32 - bits)
+    points = (jnp.arange(count, dtype=jnp.uint32) << bits) + offset
+    return _search(_partition(log_weights, count << bits), points)
+
+
 def multinomial(key: Key[Array, ""], log_weights: Float[Array, " n"]) -> Int[Array, " n"]:
     """Resample by n independent draws.
 

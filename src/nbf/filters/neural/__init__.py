@@ -7,6 +7,7 @@ from nbf.filters.neural.even import EvenProposal
 from nbf.filters.neural.filter import NeuralBayesianFilter
 from nbf.filters.neural.look_ahead import LookAheadProposal
 from nbf.filters.neural.proposal import IndependentProposal, Prior, Proposal, Proposed
+from nbf.filters.neural.regenerating import RegeneratingProposal, Shares
 from nbf.filters.neural.state import NeuralState
 
 __all__ = [
@@ -23,6 +24,8 @@ __all__ = [
     "Prior",
     "Proposal",
     "Proposed",
+    "RegeneratingProposal",
+    "Shares",
     "default_correction",
     "default_proposal",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nbf.capabilities import KnownTransitions, LookAhead, MeanFeatures
+from nbf.capabilities import KnownTransitions, LookAhead, MeanFeatures, StateEmission
 from nbf.capability import capability
 from nbf.contracts import BeliefModel, Environment
 from nbf.errors import InputError
@@ -11,6 +11,7 @@ from nbf.filters.neural.correction import Correction, MomentMatching, NoCorrecti
 from nbf.filters.neural.even import EvenProposal
 from nbf.filters.neural.look_ahead import LookAheadProposal
 from nbf.filters.neural.proposal import Proposal
+from nbf.filters.neural.regenerating import RegeneratingProposal
 
 
 def default_correction(model: BeliefModel) -> Correction:
@@ -34,12 +35,14 @@ def default_proposal(environment: Environment, num_particles: int) -> Proposal:
 
     Returns:
         Branches where their probabilities are known and particles suffice, else look-ahead where there is one, else
-        even draws.
+        regeneration where an observation depends on the new state alone, else even draws.
     """
     known = capability(environment, KnownTransitions)
     if known is not None and known.num_branches <= num_particles:
         return BranchProposal()
-    return EvenProposal() if capability(environment, LookAhead) is None else LookAheadProposal()
+    if capability(environment, LookAhead) is not None:
+        return LookAheadProposal()
+    return EvenProposal() if capability(environment, StateEmission) is None else RegeneratingProposal()
 
 
 def check_parts(proposal: object, correction: object) -> None:
@@ -81,4 +84,6 @@ def _reason(proposal: Proposal, name: str) -> str:
         return f"{name} has KnownTransitions, so the likeliest branches are followed"
     if isinstance(proposal, LookAheadProposal):
         return f"{name} has LookAhead, so it selects which of {proposal.candidates} draws are simulated"
-    return f"{name} has neither LookAhead nor KnownTransitions of few enough branches"
+    if isinstance(proposal, RegeneratingProposal):
+        return f"{name} has StateEmission, so particles are carried, and drawn anew without simulation when few fit"
+    return f"{name} has neither LookAhead nor StateEmission, nor KnownTransitions of few enough branches"

@@ -158,9 +158,8 @@ class NeuralBayesianFilter(Filter):
     def belief(self, state: NeuralState, environment: Environment) -> ModelBelief:
         space = in_context(environment.space, state.context)
         found = self.correction.of_density(self.model, state, space)
-        if not self._proposal(environment).carries:
-            return ModelBelief(self.model, state.embedding, space, found)
-        return ModelBelief(self.model, state.embedding, space, found, state.particles, state.carried_share)
+        carried = self._proposal(environment).carried(state, space)
+        return ModelBelief(self.model, state.embedding, space, found, *(carried or ()))
 
     def estimate(self, state: NeuralState, function: Callable[[State], Any]) -> Any:
         """Estimate an expectation from the step's own particles (line 7 of Algorithm 1).

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from nbf import prng
-from nbf.contracts import BeliefModel, Environment, Observation, Policy, State, StateSpace
+from nbf.contracts import Belief, BeliefModel, Environment, Observation, Policy, State, StateSpace
 from nbf.filters.neural.correction import Correction
 from nbf.filters.neural.state import NeuralState
 from nbf.resampling.weights import normalize
@@ -91,10 +91,17 @@ class Proposal(eqx.Module):
     ) -> Proposed:
         """Propose `prior.num_particles` weighted pairs of a parent and a child."""
 
-    @property
-    def carries(self) -> bool:
-        """Whether children may stand for a share of the next belief themselves."""
-        return False
+    def carried(self, state: NeuralState, space: StateSpace) -> tuple[Belief, Float[Array, ""]] | None:
+        """What particles stand for themselves in the belief that is reported, beside the decoded embedding.
+
+        Args:
+            state: Of the filter.
+            space: Of the environment, in the context of the embedding.
+
+        Returns:
+            The belief of the particles and its share; None: there is none.
+        """
+        return None
 
 
 def simulated(

@@ -1,0 +1,155 @@
+"""Carry the weighted set, and draw it anew only when few particles explain the observation.
+
+Every cycle of embedding and decoding costs accuracy, so most steps make none: the particles of the last step are moved
+and weighed, as in a particle filter. When their effective sample size is low, new ones come from densities on the
+*predicted* set, the belief model's and a kernel's, by many candidates that are weighed without being simulated
+(`nbf.filters.regeneration`). The share of each density is earned: by how well it told held-out samples of a belief from
+so many particles when the model was fitted (`nbf.fitting.shares`).
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from nbf import prng
+from nbf.beliefs.gaussian_kernels import GaussianKernels
+from nbf.beliefs.model import listed_or_drawn
+from nbf.beliefs.particles import ParticleBelief
+from nbf.capabilities import StateEmission
+from nbf.capability import require
+from nbf.contracts import Belief, BeliefModel, Environment, Observation, Policy, State, StateSpace
+from nbf.errors import InputError
+from nbf.filters.attempts import padded
+from nbf.filters.neural.correction import Correction
+from nbf.filters.neural.proposal import Prior, Proposal, Proposed, simulated
+from nbf.filters.neural.state import NeuralState
+from nbf.filters.regeneration import Drawn, KernelSmoother, Regeneration, Smoother
+from nbf.resampling.weights import effective_sample_size, normalize
+from nbf.spaces import Box, Lattice
+
+
+class Shares(eqx.Module):
+    """The model's share of a belief beside a kernel's, by the effective sample size of the set behind it."""
+
+    sizes: tuple[float, ...] = eqx.field(static=True, default=(32.0,))
+    """Effective sample sizes, rising."""
+    model: tuple[float, ...] = eqx.field(static=True, default=(0.5,))
+    """The model's share at each; in between, linear in the logarithm of the size."""
+
+    def __check_init__(self) -> None:
+        rising = all(a < b for a, b in zip(self.sizes, self.sizes[1:], strict=False))
+        sound = len(self.sizes) == len(self.model) > 0 and rising and self.sizes[0] > 0
+        if not sound or not all(0 <= share <= 1 for share in self.model):
+            raise InputError(
+                "Shares need rising sizes above 0 and as many shares between 0 and 1; got "
+                f"{self.sizes} and {self.model}."
+            )
+
+    def __call__(self, log_weights: Float[Array, " n"]) -> Float[Array, ""]:
+        """Look the model's share up.
+
+        Args:
+            log_weights: Of the set behind the belief.
+
+        Returns:
+            A number between 0 and 1.
+        """
+        size = jnp.log(jnp.maximum(effective_sample_size(log_weights), 1.0))
+        return jnp.interp(size, jnp.asarray(np.log(self.sizes), jnp.float32), jnp.asarray(self.model, jnp.float32))
+
+
+class ModelSmoother(Smoother):
+    """The density to which a belief model decodes the embedding of a set."""
+
+    model: BeliefModel
+    correction: Correction
+
+    def __call__(self, key: Key[Array, ""], particles: ParticleBelief, space: StateSpace, count: int) -> Drawn:
+        embedding = self.model.embed(particles.states, particles.log_weights, space)
+        states, log_weights = listed_or_drawn(self.model, key, embedding, count, space)
+        behind = NeuralState(embedding, particles, jnp.ones(()), jnp.zeros(()), space.context)
+        log_weights = self.correction.reweight(self.model, behind, states, log_weights, space, jnp.ones(()))
+        return Drawn(states, normalize(log_weights)[0], jnp.zeros(log_weights.shape[0], jnp.int32))
+
+
+class MixedSmoother(Smoother):
+    """The mixture of a model's density and a kernel's, with half of the candidates from each."""
+
+    first: ModelSmoother
+    second: KernelSmoother
+    shares: Shares = Shares()
+
+    def __call__(self, key: Key[Array, ""], particles: ParticleBelief, space: StateSpace, count: int) -> Drawn:
+        first_key, second_key = prng.split(key)
+        made = self.first(first_key, particles, space, count - count // 2)
+        near = self.second(second_key, particles, space, count // 2)
+        share = self.shares(particles.log_weights)
+        states = jax.tree.map(lambda one, two: jnp.concatenate([one, two]), made.states, near.states)
+        weights = jnp.concatenate([jnp.log(share) + made.log_weights, jnp.log1p(-share) + near.log_weights])
+        return Drawn(states, weights, jnp.concatenate([made.origins, near.origins]))
+
+
+class RegeneratingProposal(Proposal):
+    """Carry particles, and regenerate them when their effective sample size is low. Needs `StateEmission`: an
+    observation that depends on the new state alone. On a box or a lattice, candidates come from the model and from a
+    kernel; elsewhere nearby states are not alike, and all come from the model."""
+
+    regeneration: Regeneration = Regeneration()
+    """When and how particles are drawn anew."""
+    kernel: KernelSmoother = KernelSmoother()
+    """The kernel on a particle."""
+    shares: Shares = Shares()
+    """How much the model is trusted beside the kernel."""
+
+    def check(self, environment: Environment, num_particles: int) -> None:
+        require(environment, StateEmission, "RegeneratingProposal", "Use EvenProposal.")
+
+    def carried(self, state: NeuralState, space: StateSpace) -> tuple[Belief, Float[Array, ""]]:
+        particles = ParticleBelief(
+            padded(state.particles.states, state.particles.log_weights), state.particles.log_weights
+        )
+        smooth = isinstance(space, Box | Lattice)
+        near = GaussianKernels.of(particles, space, self.kernel.scale) if smooth else particles
+        return near, 1.0 - self.shares(particles.log_weights)
+
+    def __call__(
+        self,
+        key: Key[Array, ""],
+        prior: Prior,
+        observation: Observation,
+        environment: Environment,
+        policy: Policy,
+    ) -> Proposed:
+        emission = require(environment, StateEmission, "RegeneratingProposal", "Use EvenProposal.")
+        keys = prng.split(key, prior.num_particles + 1)
+        before = prior.state.particles
+        moved = simulated(keys[1:], before.states, normalize(before.log_weights)[0], jnp.ones(()), environment, policy)
+        if observation is None:
+            return moved
+
+        def likelihoods(_: State, states: State) -> Float[Array, " k"]:
+            return jax.vmap(emission.state_log_likelihood, (None, 0))(observation, states)
+
+        def anew() -> Proposed:
+            predicted = ParticleBelief(padded(moved.children, moved.log_weights), moved.log_weights)
+            smoother = self._smoother(prior, environment.space)
+            found = self.regeneration(
+                keys[0], smoother, predicted.states, predicted, likelihoods, environment.space
+            )  # fmt: skip
+            # The filter weighs by the likelihood, so it is divided out here: the weights after it are those found.
+            weights = found.log_weights + found.log_evidence - likelihoods(found.states, found.states)
+            weights = jnp.where(found.log_weights > -jnp.inf, weights, -jnp.inf)
+            made = Proposed(found.states, found.states, weights, moved.random_mass, moved.carried_share)
+            some = found.log_evidence > -jnp.inf
+            return jax.tree.map(lambda new, old: jnp.where(some, new, old), made, moved)
+
+        low = self.regeneration.needed(moved.log_weights + likelihoods(moved.children, moved.children))
+        return jax.lax.cond(low, anew, lambda: moved)
+
+    def _smoother(self, prior: Prior, space: StateSpace) -> Smoother:
+        model = ModelSmoother(prior.model, prior.correction)
+        return MixedSmoother(model, self.kernel, self.shares) if isinstance(space, Box | Lattice) else model

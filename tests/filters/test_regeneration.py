@@ -1,0 +1,190 @@
+"""Regeneration against Kalman, enumeration and quadrature; kernels against quadrature; what a likelihood reads."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.scipy.stats import norm
+from scipy import integrate
+from tolerances import FLOAT, monte_carlo
+
+import nbf
+from nbf.beliefs.gaussian_kernels import GaussianKernels
+from nbf.beliefs.particles import ParticleBelief
+from nbf.capabilities import StateEmission
+from nbf.capability import capability
+from nbf.environments.dependence import reads
+from nbf.errors import InputError
+from nbf.filters.regeneration import KernelSmoother, Regeneration
+from nbf.filters.regularized import RegularizedParticleFilter
+from nbf.spaces import Box, Lattice, Tokens
+
+LINE = Box((-4.0,), (4.0,), bounded=False)
+
+
+def gaussian_set(key, n=512):
+    """A set of N(1, 0.5²)."""
+    return ParticleBelief(1.0 + 0.5 * jax.random.normal(key, (n, 1)), jnp.full(n, -np.log(n)))
+
+
+def regenerated(key, regeneration, deviation, reading=0.0, n=512):
+    """New particles for N(1, 0.5²) after a reading with that deviation."""
+    particles = gaussian_set(key, n)
+
+    def likelihoods(_, states):
+        return norm.logpdf(reading, states[:, 0], deviation)
+
+    return regeneration(key, KernelSmoother(0.3), particles.states, particles, likelihoods, LINE)
+
+
+@pytest.mark.parametrize("deviation", [0.5, 0.02])
+def test_the_new_particles_stand_for_the_posterior(deviation, key):
+    """That of a Gaussian prior and a Gaussian reading, sharp or not, is known."""
+    found = jax.jit(lambda key: regenerated(key, Regeneration(), deviation))(key)
+    variance = 1.0 / (1.0 / 0.5**2 + 1.0 / deviation**2)
+    weights = np.exp(np.asarray(found.log_weights, np.float64))
+    mean = (weights * np.asarray(found.states)[:, 0]).sum()
+    # The mean of the set itself varies as that of so many draws; its kernels and stages add a little.
+    noise = np.sqrt(variance) * np.hypot(1.0, np.sqrt(variance) / deviation)
+    assert abs(mean - variance * (1.0 / 0.5**2)) < monte_carlo(noise, 100)
+    spread = (weights * (np.asarray(found.states)[:, 0] - mean) ** 2).sum()
+    assert abs(np.log(spread / variance)) < monte_carlo(np.sqrt(2.0), 60)
+    evidence = norm.logpdf(0.0, 1.0, np.hypot(0.5, deviation))
+    assert abs(float(found.log_evidence) - float(evidence)) < monte_carlo(1.0, 60)
+
+
+def test_a_sharp_reading_needs_stages(key):
+    """In one stage, hardly a candidate explains a reading far out; in several, many particles are left."""
+    keys = jax.random.split(key, 20)
+
+    def left(stages):
+        find = jax.vmap(lambda key: regenerated(key, Regeneration(candidates=128, stages=stages), 0.002, -0.2, 32))
+        weights = np.exp(np.asarray(jax.jit(find)(keys).log_weights, np.float64))
+        return np.mean(1.0 / (weights**2).sum(axis=1))
+
+    assert left(8) > 4 * left(1)
+
+
+def test_an_impossible_observation_is_told(key):
+    particles = gaussian_set(key, 16)
+    found = Regeneration()(
+        key, KernelSmoother(), particles.states, particles, lambda _, states: jnp.full(len(states), -jnp.inf), LINE
+    )
+    assert float(found.log_evidence) == -np.inf
+
+
+@pytest.mark.parametrize("space", [Box((-2.0, -1.0), (2.0, 1.0), bounded=False), Lattice((9, 7))])
+def test_a_kernel_density_adds_up_to_one(space, key):
+    if isinstance(space, Lattice):
+        states = jax.random.randint(key, (12, 2), 2, 5)
+        points = jnp.asarray(Lattice((41, 41)).points()) - 16
+        volume = 1.0
+    else:
+        states = jax.random.normal(key, (12, 2)) @ jnp.asarray([[0.4, 0.3], [0.0, 0.1]])
+        side = jnp.linspace(-4.0, 4.0, 321)
+        points = jnp.stack(jnp.meshgrid(side, side), -1).reshape(-1, 2)
+        volume = 0.025**2
+    kernels = GaussianKernels.of(ParticleBelief(states, jax.random.normal(key, (12,))), space)
+    assert abs(float(jnp.sum(jnp.exp(kernels.log_probs(points)))) * volume - 1.0) < 1e-3
+
+
+def test_kernels_follow_correlations(key):
+    """A position that goes with its velocity: along the diagonal there is more density than across."""
+    states = jax.random.normal(key, (64, 1)) * jnp.asarray([1.0, 1.0]) + 0.01 * jax.random.normal(key, (64, 2))
+    space = Box((-2.0, -2.0), (2.0, 2.0), bounded=False)
+    kernels = GaussianKernels.of(ParticleBelief(states, jnp.zeros(64)), space)
+    assert kernels.log_prob(jnp.asarray([1.0, 1.0])) > kernels.log_prob(jnp.asarray([1.0, 0.0])) + 3
+
+
+def test_draws_of_a_lattice_have_the_masses_of_cells(key):
+    space = Lattice((5,))
+    kernels = GaussianKernels.of(ParticleBelief(jnp.asarray([[2], [3]]), jnp.log(jnp.asarray([0.7, 0.3]))), space)
+    drawn = np.asarray(kernels.sample(key, 20_000))[:, 0]
+    masses = np.exp(np.asarray(kernels.log_probs(jnp.asarray(space.points()))))
+    found = np.bincount(drawn[(drawn >= 0) & (drawn < 5)], minlength=5) / len(drawn)
+    assert np.all(np.abs(found - masses) < monte_carlo(np.sqrt(masses * (1 - masses)) + 1e-3, len(drawn)))
+
+
+def test_there_are_no_kernels_on_tokens(key):
+    with pytest.raises(InputError, match="Box or a Lattice"):
+        GaussianKernels.of(ParticleBelief(jnp.zeros((3, 2), jnp.int32), jnp.zeros(3)), Tokens(2, 3))
+
+
+def constant(reading=0.3):
+    """A hidden number that never moves."""
+    return nbf.environment(
+        init=lambda key: jax.random.normal(key, (1,)),
+        transition=lambda key, state, policy: state,
+        observe=lambda key, state, next_state: next_state[0] + reading * jax.random.normal(key),
+        log_likelihood=lambda observation, state, next_state: norm.logpdf(observation, next_state[0], reading),
+        space=LINE,
+    )
+
+
+def test_a_constant_that_never_moves_is_found(key):
+    """Where copies of particles never differ again, regeneration keeps the filter at the posterior."""
+    world, filter = constant(), RegularizedParticleFilter(64)
+    truth, readings = -1.7, jax.random.normal(key, (60,)) * 0.3 - 1.7
+    state, info = nbf.run(filter, key, readings, world, None)
+    belief = filter.belief(jax.tree.map(lambda leaf: leaf[-1], state), world)
+    variance = 1.0 / (1.0 + 60 / 0.3**2)
+    mean = variance * float(jnp.sum(readings)) / 0.3**2
+    assert abs(float(belief.expectation(lambda state: state[0])) - mean) < 4 * np.sqrt(variance)
+    assert bool(jnp.any(info.regenerated))
+    assert not bool(jnp.all(info.regenerated))
+    assert abs(mean - truth) < 0.2
+    plain, _ = nbf.run(nbf.ParticleFilter(64), key, readings, world, None)
+    assert len(np.unique(np.asarray(plain.states)[-1])) < 8 < len(np.unique(np.asarray(state.states)[-1]))
+
+
+def test_what_a_likelihood_reads_is_found(key):
+    pair = jnp.zeros(2), jnp.zeros(2)
+    assert not reads(lambda y, x, new: norm.logpdf(y, new[0]), (0.0, *pair), 1)
+    assert reads(lambda y, x, new: norm.logpdf(y, new[0] - x[1]), (0.0, *pair), 1)
+    assert not reads(jax.jit(lambda y, x, new: norm.logpdf(y, new[0])), (0.0, *pair), 1)
+    # A value that is computed and thrown away is not read.
+    assert not reads(lambda y, x, new: (x.sum(), norm.logpdf(y, new[0]))[1], (0.0, *pair), 1)
+    assert capability(constant(), StateEmission) is not None
+
+
+def test_an_emission_that_is_said_wrongly_is_refused(unchecked):
+    settings = {
+        "init": lambda key: jnp.zeros(1),
+        "transition": lambda key, state, policy: state,
+        "observe": lambda key, state, next_state: next_state[0] - state[0],
+        "log_likelihood": lambda observation, state, next_state: norm.logpdf(observation, (next_state - state)[0]),
+        "space": LINE,
+    }
+    world = nbf.environment(**settings)
+    assert capability(world, StateEmission) is None
+    with pytest.raises(InputError, match="reads the state before"):
+        nbf.environment(**settings, emission="state")
+    with pytest.raises(InputError, match="emission"):
+        nbf.environment(**settings, emission="both")
+    said = nbf.environment(
+        **{**settings, "log_likelihood": lambda y, x, new: norm.logpdf(y, new[0])}, emission="transition"
+    )
+    assert capability(said, StateEmission) is None
+    assert dataclasses.replace(said, emission="state").emission == "state"
+
+
+def test_the_kernel_density_is_that_of_quadrature():
+    """In one dimension, by hand: a Gaussian of Silverman's width on each point."""
+    points, weights = np.asarray([-1.0, 0.5, 0.7]), np.asarray([0.2, 0.5, 0.3])
+    kernels = GaussianKernels.of(ParticleBelief(jnp.asarray(points)[:, None], jnp.log(jnp.asarray(weights))), LINE)
+    mean = (weights * points).sum()
+    deviation = np.sqrt((weights * (points - mean) ** 2).sum())
+    width = deviation * (4.0 / (3.0 / (weights**2).sum())) ** 0.2
+
+    def density(x):
+        return float((weights * np.exp(-0.5 * ((x - points) / width) ** 2)).sum() / (width * np.sqrt(2 * np.pi)))
+
+    assert abs(integrate.quad(density, -8, 8)[0] - 1.0) < 1e-6
+    np.testing.assert_allclose(np.exp(kernels.log_prob(jnp.asarray([0.2]))), density(0.2), rtol=2e-3)
+    np.testing.assert_allclose(
+        kernels.log_prob(jnp.asarray([0.2])), np.log(density(0.2)), rtol=2e-3, atol=FLOAT["atol"]
+    )
