@@ -9,6 +9,9 @@ import jax
 from jax.extend.core import Jaxpr, Literal
 from jaxtyping import PyTree
 
+CALLS = ("jit", "pjit", "closed_call")
+"""Primitives that call a traced function, with one input for each of their own."""
+
 
 def reads(function: Callable, arguments: Sequence[PyTree], position: int) -> bool:
     """Tell whether the value of a function may depend on one of its arguments.
@@ -35,11 +38,9 @@ def _used_inputs(jaxpr: Jaxpr, needed: Sequence[bool]) -> list[bool]:
         wanted = [variable in live for variable in equation.outvars]
         if not any(wanted):
             continue
-        inner = equation.params.get("jaxpr")
-        inner = getattr(inner, "jaxpr", inner)
-        # A function that is called as it is has one input for each of the equation's.
-        called = equation.primitive.name in ("jit", "pjit", "closed_call") and isinstance(inner, Jaxpr)
-        used = _used_inputs(inner, wanted) if called else [True] * len(equation.invars)
+        used = [True] * len(equation.invars)
+        if equation.primitive.name in CALLS:
+            used = _used_inputs(equation.params["jaxpr"].jaxpr, wanted)
         live |= {variable for variable, read in zip(equation.invars, used, strict=True) if read and _named(variable)}
     return [variable in live for variable in jaxpr.invars]
 

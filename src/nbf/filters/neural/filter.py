@@ -159,7 +159,8 @@ class NeuralBayesianFilter(Filter):
         space = in_context(environment.space, state.context)
         found = self.correction.of_density(self.model, state, space)
         carried = self._proposal(environment).carried(state, space)
-        return ModelBelief(self.model, state.embedding, space, found, *(carried or ()))
+        particles, share = (None, 0.0) if carried is None else carried
+        return ModelBelief(self.model, state.embedding, space, found, particles, share)
 
     def estimate(self, state: NeuralState, function: Callable[[State], Any]) -> Any:
         """Estimate an expectation from the step's own particles (line 7 of Algorithm 1).
