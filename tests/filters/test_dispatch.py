@@ -164,7 +164,7 @@ def test_ten_thousand_new_environments_leave_little_behind():
     """The kept steps, and for all others what a hundred or two leave, extrapolated: 10 000 compilations take hours.
 
     In a process of its own, as a user has it: with the type checks of the tests each trace decorates the functions
-    inside functions anew, and jaxtyping and beartype keep some 60 kB of that, even where the checks are switched off.
+    inside functions anew, and jaxtyping and beartype keep tens of kB of that, even where the checks are switched off.
     """
     program = [sys.executable, "-c", NEW_ENVIRONMENTS, str(ROUNDS)]
     told = subprocess.run(program, stdout=subprocess.PIPE, text=True, check=True).stdout
