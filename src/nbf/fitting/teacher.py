@@ -55,7 +55,7 @@ def belief_source(
             "fit needs a horizon of at least 0, at least 2 particles and a wall_band of at least 0; "
             f"got {horizon}, {particles} and {wall_band}."
         )
-    if wall_band > 0 and not (isinstance(environment.space, Box) and environment.space.bounded):
+    if wall_band > 0 and not (isinstance(environment.space, Box) and environment.space.walled.any()):
         raise InputError(
             f"Only a bounded Box has walls; wall_band={wall_band} was given for {environment.space.signature}."
         )
@@ -125,7 +125,7 @@ def _measured(keys: Key[Array, " b"], source: FilterPosteriors) -> tuple[Array, 
             return ess, jnp.zeros(())
         states = source.filter.belief(state, environment).sample(sample_key, TEACHER_BELIEFS)
         on_wall = (states <= jnp.asarray(space.low)) | (states >= jnp.asarray(space.high))
-        return ess, jnp.mean(jnp.any(on_wall, axis=1))
+        return ess, jnp.mean(jnp.any(on_wall & ~space.wraps, axis=1))
 
     ess, walls = jax.vmap(one)(keys)
     return jnp.mean(ess), jnp.mean(walls)

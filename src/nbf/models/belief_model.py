@@ -28,7 +28,12 @@ from nbf.models.mixture import MixtureConfig
 from nbf.models.parts import Decoder, DecoderConfig, Encoder, EvenDecoder
 from nbf.models.recurrent import RecurrentConfig
 from nbf.models.set_encoder import DeepSetsConfig, MeanConfig, MeanEncoder
-from nbf.spaces import Box, Lattice, Tokens
+from nbf.models.space_configs import AnySpace
+from nbf.models.space_configs import BoxConfig as BoxConfig
+from nbf.models.space_configs import LatticeConfig as LatticeConfig
+from nbf.models.space_configs import TokensConfig as TokensConfig
+from nbf.models.space_configs import space_config as space_config
+from nbf.spaces import Lattice
 
 
 class BeliefEmbeddingModel(BeliefModel, MeanFeatures, ListedStates, RecurrentModel):
@@ -230,70 +235,10 @@ AnyDecoder = (
 
 
 @dataclass(frozen=True)
-class BoxConfig:
-    """Config of a `Box`."""
-
-    low: tuple[float, ...]
-    """Lower ends."""
-    high: tuple[float, ...]
-    """Upper ends."""
-    bounded: bool = True
-    """Whether states stay between the ends."""
-
-    def build(self) -> Box:
-        """Build the space."""
-        return Box(self.low, self.high, self.bounded)
-
-
-@dataclass(frozen=True)
-class LatticeConfig:
-    """Config of a `Lattice`."""
-
-    shape: tuple[int, ...]
-    """Sides of the lattice."""
-
-    def build(self) -> Lattice:
-        """Build the space."""
-        return Lattice(self.shape)
-
-
-@dataclass(frozen=True)
-class TokensConfig:
-    """Config of `Tokens`."""
-
-    length: int
-    """Symbols of a state."""
-    categories: int
-    """Values of a symbol."""
-
-    def build(self) -> Tokens:
-        """Build the space."""
-        return Tokens(self.length, self.categories)
-
-
-def space_config(space: StateSpace) -> BoxConfig | LatticeConfig | TokensConfig:
-    """The config of a space: what a model must know of it, without what changes from step to step.
-
-    Args:
-        space: Space of the states.
-
-    Returns:
-        Its config.
-    """
-    if isinstance(space, Box):
-        return BoxConfig(space.low, space.high, space.bounded)
-    if isinstance(space, Lattice):
-        return LatticeConfig(space.shape)
-    if isinstance(space, Tokens):
-        return TokensConfig(space.length, space.categories)
-    raise InputError(f"No config is known for {space.signature}; a model needs a Box, a Lattice or Tokens.")
-
-
-@dataclass(frozen=True)
 class ModelConfig:
     """Config of any encoder, or a recurrent network in its place, with any decoder that fits the space."""
 
-    space: BoxConfig | LatticeConfig | TokensConfig
+    space: AnySpace
     """What the states are."""
     decoder: AnyDecoder | DecoderConfig
     """Settings of the decoder."""
