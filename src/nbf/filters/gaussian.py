@@ -251,8 +251,9 @@ def _box(environment: Environment) -> Box:
     if environment.space.circular:
         raise InputError(
             f"A Gaussian filter knows no circular coordinates; {type(environment).__name__} has "
-            f"{environment.space.signature}. Use RegularizedParticleFilter, whose kernels wrap; or, if the belief stays "
-            "narrow, leave `circular` out, let the angle run on beyond its ends, and wrap it where it is observed."
+            f"{environment.space.signature}. Use RegularizedParticleFilter, whose kernels wrap; or, if the belief is "
+            "always narrow, leave `circular` out, let the angle run on beyond its ends, and wrap it where it is "
+            "observed."
         )
     return environment.space
 

@@ -120,7 +120,7 @@ def check_not_circular(what: str, space: Box) -> None:
     """
     if space.circular:
         raise InputError(
-            f"{what} has no density that wraps round a circular coordinate, as {space.signature} has: use "
+            f"{what} has no density that wraps round circular coordinates; it does not fit {space.signature}: use "
             "MixtureConfig(), the mixture of wrapped Gaussians."
         )
 

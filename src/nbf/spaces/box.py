@@ -10,6 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
+from numpy.typing import ArrayLike
 
 from nbf.capabilities import ContinuousSpace
 from nbf.errors import InputError
@@ -20,11 +21,11 @@ def _floats(numbers: Iterable[SupportsFloat]) -> tuple[float, ...]:
     return tuple(float(number) for number in numbers)
 
 
-def _axes(numbers: int | Iterable[int]) -> tuple[int, ...]:
+def _axes(numbers: ArrayLike) -> tuple[int, ...]:
     """Convert the indices of axes to sorted integers."""
-    listed = [numbers] if isinstance(numbers, int | np.integer) else list(numbers)
-    if any(isinstance(number, bool | np.bool_) for number in listed):
-        raise InputError(f"`circular` names coordinates by their indices, for example (1,); got {tuple(listed)}.")
+    listed = np.ravel(np.asarray(numbers))
+    if listed.size and listed.dtype.kind not in "iu":
+        raise InputError(f"`circular` names coordinates by their indices, for example (1,); got {listed.tolist()}.")
     return tuple(sorted({int(number) for number in listed}))
 
 
@@ -135,7 +136,7 @@ class Box(ContinuousSpace):
         turns = jnp.floor((state - low) / (high - low))
         return jnp.where(self.wraps, jnp.clip(state - turns * (high - low), low, high), inside)
 
-    def difference(self, state: Float[Array, "*n d"], other: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
+    def difference(self, state: Float[Array, "*n d"], other: Float[Array, "*m d"]) -> Float[Array, "*k d"]:
         """Subtract states; along circular coordinates the shorter way round.
 
         Args:
