@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import SupportsFloat
+from typing import SupportsFloat, SupportsInt
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
-from numpy.typing import ArrayLike
 
 from nbf.capabilities import ContinuousSpace
 from nbf.errors import InputError
@@ -21,7 +20,7 @@ def _floats(numbers: Iterable[SupportsFloat]) -> tuple[float, ...]:
     return tuple(float(number) for number in numbers)
 
 
-def _axes(numbers: ArrayLike) -> tuple[int, ...]:
+def _axes(numbers: SupportsInt | Iterable[SupportsInt]) -> tuple[int, ...]:
     """Convert the indices of axes to sorted integers."""
     listed = np.ravel(np.asarray(numbers))
     if listed.size and listed.dtype.kind not in "iu":
