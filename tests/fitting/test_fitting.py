@@ -27,7 +27,7 @@ from nbf.errors import InputError
 from nbf.evaluation.calibration import Calibration, calibrate
 from nbf.files.checkpoint import read_file
 from nbf.filters.point_mass import PointMassFilter
-from nbf.fitting.fit import CALIBRATION_BELIEFS, decoder_for
+from nbf.fitting.fit import CALIBRATION_BELIEFS, decoder_for, encoder_for
 from nbf.fitting.fitted import LONGEST_METADATA
 from nbf.fitting.teacher import TEACHER_BELIEFS, belief_source
 from nbf.models.attention import AttentionConfig
@@ -37,7 +37,7 @@ from nbf.models.dequantization import DequantizedFlowConfig
 from nbf.models.enumerated import EnumeratedDecoderConfig
 from nbf.models.flow import CouplingFlowConfig
 from nbf.models.mixture import MixtureConfig
-from nbf.models.set_encoder import MeanConfig
+from nbf.models.set_encoder import MeanConfig, OneHotConfig
 from nbf.sources.exact import ExactPosteriors
 from nbf.sources.filtered import FilterPosteriors
 from nbf.spaces import Box, Lattice, Tokens
@@ -140,8 +140,9 @@ CHOICES = {
     "symbols": (Tokens(4, 13), AutoregressiveConfig),
     "a line": (Box((0.0,), (1.0,)), MixtureConfig),
     "a line without ends": (Box((0.0,), (1.0,), bounded=False), MixtureConfig),
-    "a plane": (Box((0.0, 0.0), (1.0, 1.0)), CouplingFlowConfig),
-    "all of space": (Box((0.0,) * 3, (1.0,) * 3, bounded=False), CouplingFlowConfig),
+    "a plane": (Box((0.0, 0.0), (1.0, 1.0)), MixtureConfig),
+    "all of space": (Box((0.0,) * 3, (1.0,) * 3, bounded=False), MixtureConfig),
+    "poses": (Box((0.0,) * 3, (1.0,) * 3, circular=(2,)), MixtureConfig),
 }
 
 
@@ -151,6 +152,15 @@ def test_the_decoder_suits_the_space(name):
     decoder = decoder_for(space)
     assert type(decoder) is kind
     decoder.check(space)
+
+
+def test_states_without_an_order_are_encoded_one_hot():
+    """Those of tables; their space is that of models of before."""
+    rooms = nbf.from_matrices(np.eye(5), np.eye(5), np.full(5, 0.2))
+    assert encoder_for(rooms.space) == OneHotConfig((5,))
+    assert encoder_for(Lattice((5,))) == encoder_for(Box((0.0,), (1.0,))) == MeanConfig()
+    assert encoder_for(Lattice((5000,), ordered=False)) == MeanConfig()
+    assert rooms.space.signature == Lattice((5,)).signature
 
 
 class Circle(StateSpace):

@@ -13,6 +13,7 @@ from nbf.capabilities.environments import (
     Lumpable,
     Prefixes,
     Stencil,
+    TransitionMatrix,
 )
 from nbf.capabilities.families import Episodic, ExactSource, Scheduled
 from nbf.capabilities.models import ListedStates, MeanFeatures, Reader, RecurrentModel
@@ -21,5 +22,5 @@ from nbf.capabilities.spaces import ContinuousSpace, FiniteSpace
 __all__ = [
     "ContinuousSpace", "Drifting", "Enumerable", "Episodic", "ExactSource", "FiniteSpace", "GaussianDynamics",
     "KnownTransitions", "ListedStates", "LookAhead", "Lumpable", "MeanFeatures", "Prefixes", "Reader",
-    "RecurrentModel", "Scheduled", "Stencil",
+    "RecurrentModel", "Scheduled", "Stencil", "TransitionMatrix",
 ]  # fmt: skip

@@ -27,7 +27,7 @@ from nbf.models.kernel import BoxKernelConfig, LatticeKernelConfig
 from nbf.models.mixture import MixtureConfig
 from nbf.models.parts import Decoder, DecoderConfig, Encoder, EvenDecoder
 from nbf.models.recurrent import RecurrentConfig
-from nbf.models.set_encoder import DeepSetsConfig, MeanConfig, MeanEncoder
+from nbf.models.set_encoder import DeepSetsConfig, MeanConfig, MeanEncoder, OneHotConfig
 from nbf.models.space_configs import AnySpace
 from nbf.models.space_configs import BoxConfig as BoxConfig
 from nbf.models.space_configs import LatticeConfig as LatticeConfig
@@ -221,7 +221,7 @@ class EnumeratedConfig:
         return BeliefEmbeddingModel(space=space, encoder=encoder, decoder=decoder)
 
 
-AnyEncoder = MeanConfig | DeepSetsConfig | AttentionConfig
+AnyEncoder = MeanConfig | DeepSetsConfig | AttentionConfig | OneHotConfig
 """Configs of the library's encoders: see `parts.EncoderConfig`."""
 AnyDecoder = (
     EnumeratedDecoderConfig
@@ -262,6 +262,8 @@ class ModelConfig:
         for part in (self, self.decoder, self.encoder):
             check_sizes(part)
         self.decoder.check(space)
+        if isinstance(self.encoder, OneHotConfig):
+            self.encoder.check(space)
         encoder_key, decoder_key = jax.random.split(key)
         encoder = self.encoder.build(encoder_key, space.num_features + self.context, self.embedding)
         decoder = self.decoder.build(decoder_key, space, self.embedding + self.context)

@@ -21,6 +21,9 @@ class Lattice(FiniteSpace):
     legal: Bool[Array, " cells"] | None = None
     """Which cells a state may take, in row-major order; None for all of them."""
     context: Float[Array, " c"] | None = None  # pyright: ignore[reportIncompatibleMethodOverride]
+    ordered: bool = eqx.field(static=True, default=True)
+    """False if the points are names alone, as the states of `from_matrices` are, and nearness says nothing of them:
+    `nbf.fit` then encodes them one-hot."""
 
     def __check_init__(self) -> None:
         if len(self.shape) == 0 or any(side < 1 for side in self.shape):
