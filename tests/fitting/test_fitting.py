@@ -27,9 +27,10 @@ from nbf.errors import InputError
 from nbf.evaluation.calibration import Calibration, calibrate
 from nbf.files.checkpoint import read_file
 from nbf.filters.point_mass import PointMassFilter
+from nbf.fitting import teacher
 from nbf.fitting.fit import CALIBRATION_BELIEFS, decoder_for, encoder_for
 from nbf.fitting.fitted import LONGEST_METADATA
-from nbf.fitting.teacher import TEACHER_BELIEFS, belief_source
+from nbf.fitting.teacher import TEACHER_BELIEFS, belief_source, exact_work, pooled
 from nbf.models.attention import AttentionConfig
 from nbf.models.autoregressive import AutoregressiveConfig
 from nbf.models.belief_model import BoxConfig, LatticeConfig, ModelConfig
@@ -40,6 +41,7 @@ from nbf.models.mixture import MixtureConfig
 from nbf.models.set_encoder import MeanConfig, OneHotConfig
 from nbf.sources.exact import ExactPosteriors
 from nbf.sources.filtered import FilterPosteriors
+from nbf.sources.pool import BeliefPool
 from nbf.spaces import Box, Lattice, Tokens
 from nbf.training import fit as training
 from nbf.training import intervals
@@ -276,6 +278,26 @@ def test_a_teacher_may_be_named():
     assert isinstance(source, FilterPosteriors)
     assert isinstance(source.filter, nbf.ExactFilter)
     assert name == "ExactFilter"
+
+
+def test_beliefs_are_exact_where_that_is_affordable(monkeypatch):
+    """A world of 3 states with 3 branches each: for every step anew, from a pool, or from a particle filter."""
+    family = nbf.One(three_rooms(), jnp.asarray(0.3))
+    settings, space = FitConfig(steps=2, batch=3, samples=4), three_rooms().space
+    assert exact_work(family) == 9
+    assert exact_work(nbf.One(*small_grid())) == 9 * small_grid()[0].num_branches
+    chosen = functools.partial(
+        belief_source, family, three_rooms(), horizon=2, particles=8, teacher=None, wall_band=0.0
+    )
+    source, name = chosen()
+    assert name == "the exact filter"
+    assert pooled(jax.random.key(0), source, settings, space, progress=False) is source
+    monkeypatch.setattr(teacher, "EXACT_ANEW", 8)
+    pool = pooled(jax.random.key(0), source, settings, space, progress=False)
+    assert isinstance(pool, BeliefPool)
+    assert pool.states.shape == (6, 8, 1)
+    monkeypatch.setattr(teacher, "LARGEST_EXACT", 8)
+    assert chosen()[1] == "a particle filter of 8"
 
 
 # When training stops
