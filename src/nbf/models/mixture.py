@@ -32,7 +32,8 @@ LOG_SCALE_LIMIT = 7.0
 SHEAR_LIMIT = 10.0
 """Entries of U lie in ±10, which allows correlations up to 0.995; without a bound, solving with L could overflow."""
 WIDEST = 0.6
-"""Largest standard deviation along a circular coordinate, in half periods: beyond 3 of these, a Gaussian has 6e-7."""
+"""Largest standard deviation along a circular coordinate, in half periods: the images reach 3 half periods, and beyond
+5 deviations a Gaussian has 6e-7."""
 MOST_CIRCULAR = 4
 """Most circular coordinates: a density sums over 3 images for each, 81 for four."""
 
