@@ -117,6 +117,7 @@ def no_symbol_twice(prefix, context):
 
 
 PLANE, GRID = Box((-3.0, -2.0), (3.0, 2.0), bounded=False), Lattice((3, 4))
+CYLINDER = Box((-3.0, -2.0), (3.0, 2.0), bounded=False, circular=(1,))
 DECODERS = {
     **{
         f"{name} flow, {base} base": (space, CouplingFlowConfig(name, base, layers=3, width=8, depth=1, bins=4))
@@ -125,6 +126,7 @@ DECODERS = {
     },
     "mixture": (PLANE, MixtureConfig(components=3, width=8, depth=1)),
     "mixture of one dimension": (Box((-3.0,), (3.0,), bounded=False), MixtureConfig(components=3, width=8, depth=1)),
+    "mixture on a cylinder": (CYLINDER, MixtureConfig(components=3, width=8, depth=1)),
     "flow matching": (PLANE, FlowMatchingConfig(width=8, depth=1, steps=10)),
     "dequantized flow, mlp noise": (GRID, DequantizedFlowConfig(layers=3, width=8, depth=1, quadrature=24)),
     "dequantized flow, coupling noise, normal base": (

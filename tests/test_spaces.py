@@ -167,6 +167,97 @@ def test_a_box_without_volume_is_refused(low, high):
         Box(low, high)
 
 
+# Circular coordinates
+
+POSE = Box((0.0, -np.pi, -5.0), (2.0, np.pi, 5.0), circular=(1,))
+DEGREES = Box((0.0, 10.0), (360.0, 11.0), bounded=False, circular=(0, 1))
+each_circular = pytest.mark.parametrize("box", [POSE, DEGREES], ids=lambda box: box.signature)
+
+
+def turned(box, points, turns=3):
+    """The same points some periods further along every circular coordinate."""
+    return points + np.where(box.wraps, turns * (np.array(box.high) - np.array(box.low)), 0.0)
+
+
+@each_circular
+def test_circular_coordinates_are_encoded_as_cosine_and_sine(box):
+    points = around_a_box(box)
+    low, high = np.array(box.low), np.array(box.high)
+    numbers = (2 * points - low - high) / (high - low)
+    parts = [
+        [np.cos(np.pi * numbers[:, axis]), np.sin(np.pi * numbers[:, axis])] if wraps else [numbers[:, axis]]
+        for axis, wraps in enumerate(box.wraps)
+    ]
+    expected = np.stack([column for part in parts for column in part], axis=1)
+    assert box.num_features == expected.shape[1] == box.dimension + len(box.circular)
+    for states in (points, turned(box, points)):
+        codes = each(box.encode, jnp.asarray(states, jnp.float32))
+        # float32 resolves 1e-7 of the state, which is three periods from zero
+        np.testing.assert_allclose(codes, expected, rtol=0, atol=1e-3 if box is DEGREES else 1e-5)
+
+
+@each_circular
+def test_decoded_they_are_the_same_point_of_the_circle_between_the_ends(box):
+    points = around_a_box(box)
+    low, high = np.array(box.low), np.array(box.high)
+    back = np.asarray(each(box.decode, each(box.encode, jnp.asarray(points, jnp.float32))), np.float64)
+    assert np.all(np.where(box.wraps | box.bounded, (back >= np.float32(low)) & (back <= np.float32(high)), True))
+    turns = (back - points) / (high - low)
+    np.testing.assert_allclose(np.where(box.wraps, turns - np.round(turns), 0.0), 0.0 * turns, **FLOAT)
+    straight = np.clip(points, low, high) if box.bounded else points
+    np.testing.assert_allclose(np.where(box.wraps, 0.0, back), np.where(box.wraps, 0.0, straight), **FLOAT)
+    nearest = each(box.nearest, jnp.asarray(points, jnp.float32))
+    moved = (np.asarray(nearest, np.float64) - back) / (high - low)
+    np.testing.assert_allclose(moved - np.round(moved), 0.0 * moved, **FLOAT)
+
+
+@each_circular
+def test_every_number_is_an_angle_and_walls_stay_walls(box):
+    points = around_a_box(box).astype(np.float32)
+    inside = (points >= np.float32(box.low)) & (points <= np.float32(box.high))
+    expected = np.all(inside | ~box.walled, axis=1)
+    np.testing.assert_array_equal(each(box.contains, jnp.asarray(points)), expected)
+    assert np.any(expected)
+    assert not np.any(each(box.contains, jnp.asarray([[np.nan] * box.dimension, [np.inf] * box.dimension])))
+
+
+@each_circular
+def test_a_difference_is_the_shortest_of_all_ways_round(box):
+    points, others = around_a_box(box), around_a_box(box)[::-1]
+    period = np.where(box.wraps, np.array(box.high) - np.array(box.low), 0.0)
+    images = np.stack([points - others + turns * period for turns in range(-5, 6)])
+    expected = np.abs(images).min(axis=0)
+    found = np.asarray(box.difference(jnp.asarray(points), jnp.asarray(others)), np.float64)
+    np.testing.assert_allclose(np.abs(found), expected, rtol=1e-4, atol=1e-4)
+    straight = np.where(box.wraps, 0.0, points - others)
+    np.testing.assert_allclose(np.where(box.wraps, 0.0, found), straight, **FLOAT)
+
+
+def test_derivatives_of_circular_codes_are_finite():
+    """Also at the ends, and of the decoding of no direction at all."""
+    states = jnp.asarray([POSE.low, POSE.high, POSE.middle])
+    slopes = each(jax.jacfwd(POSE.encode), states)
+    back = each(jax.jacfwd(POSE.decode), jnp.stack([jnp.zeros(4), POSE.encode(states[2])]))
+    assert np.all(np.isfinite(slopes))
+    assert np.all(np.isfinite(back))
+    assert np.all(np.linalg.norm(np.asarray(slopes)[:, 1:3, 1], axis=1) > 0.9)
+
+
+def test_signatures_tell_circular_coordinates():
+    ends = (0.0, 0.0), (1.0, 1.0)
+    boxes = [Box(*ends), *(Box(*ends, circular=which) for which in ((0,), (1,), (0, 1)))]
+    assert len({box.signature for box in boxes}) == 4
+    assert Box(*ends, circular=[1, 0, 1]).signature == boxes[3].signature
+    assert Box(*ends, circular=1).signature == boxes[2].signature
+    assert Box(*ends, circular=()).signature == boxes[0].signature
+
+
+@pytest.mark.parametrize("circular", [(2,), (-1,), (True, False), np.array([False, True])], ids=str)
+def test_circular_coordinates_that_are_no_indices_are_refused(circular):
+    with pytest.raises(InputError, match="by their indices"):
+        Box((0.0, 0.0), (1.0, 1.0), circular=circular)
+
+
 # Tokens
 
 

@@ -34,9 +34,10 @@ def space_of(space: Any) -> SpaceOf:
         space: A state space.
 
     Returns:
-        Its signature; that of vectors without bounds does not tell their usual range.
+        Its signature; that of vectors without bounds does not tell their usual range, unless it is a period.
     """
-    return SpaceOf(space.signature if getattr(space, "bounded", True) else "reals")
+    told = getattr(space, "bounded", True) or getattr(space, "circular", ())
+    return SpaceOf(space.signature if told else "reals")
 
 
 @contextmanager

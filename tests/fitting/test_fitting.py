@@ -27,9 +27,10 @@ from nbf.errors import InputError
 from nbf.evaluation.calibration import Calibration, calibrate
 from nbf.files.checkpoint import read_file
 from nbf.filters.point_mass import PointMassFilter
-from nbf.fitting.fit import CALIBRATION_BELIEFS, decoder_for
+from nbf.fitting import teacher
+from nbf.fitting.fit import CALIBRATION_BELIEFS, decoder_for, encoder_for
 from nbf.fitting.fitted import LONGEST_METADATA
-from nbf.fitting.teacher import TEACHER_BELIEFS, belief_source
+from nbf.fitting.teacher import TEACHER_BELIEFS, belief_source, exact_work, pooled
 from nbf.models.attention import AttentionConfig
 from nbf.models.autoregressive import AutoregressiveConfig
 from nbf.models.belief_model import BoxConfig, LatticeConfig, ModelConfig
@@ -37,9 +38,10 @@ from nbf.models.dequantization import DequantizedFlowConfig
 from nbf.models.enumerated import EnumeratedDecoderConfig
 from nbf.models.flow import CouplingFlowConfig
 from nbf.models.mixture import MixtureConfig
-from nbf.models.set_encoder import MeanConfig
+from nbf.models.set_encoder import MeanConfig, OneHotConfig
 from nbf.sources.exact import ExactPosteriors
 from nbf.sources.filtered import FilterPosteriors
+from nbf.sources.pool import BeliefPool
 from nbf.spaces import Box, Lattice, Tokens
 from nbf.training import fit as training
 from nbf.training import intervals
@@ -140,8 +142,9 @@ CHOICES = {
     "symbols": (Tokens(4, 13), AutoregressiveConfig),
     "a line": (Box((0.0,), (1.0,)), MixtureConfig),
     "a line without ends": (Box((0.0,), (1.0,), bounded=False), MixtureConfig),
-    "a plane": (Box((0.0, 0.0), (1.0, 1.0)), CouplingFlowConfig),
-    "all of space": (Box((0.0,) * 3, (1.0,) * 3, bounded=False), CouplingFlowConfig),
+    "a plane": (Box((0.0, 0.0), (1.0, 1.0)), MixtureConfig),
+    "all of space": (Box((0.0,) * 3, (1.0,) * 3, bounded=False), MixtureConfig),
+    "poses": (Box((0.0,) * 3, (1.0,) * 3, circular=(2,)), MixtureConfig),
 }
 
 
@@ -151,6 +154,15 @@ def test_the_decoder_suits_the_space(name):
     decoder = decoder_for(space)
     assert type(decoder) is kind
     decoder.check(space)
+
+
+def test_states_without_an_order_are_encoded_one_hot():
+    """Those of tables; their space is that of models of before."""
+    rooms = nbf.from_matrices(np.eye(5), np.eye(5), np.full(5, 0.2))
+    assert encoder_for(rooms.space) == OneHotConfig((5,))
+    assert encoder_for(Lattice((5,))) == encoder_for(Box((0.0,), (1.0,))) == MeanConfig()
+    assert encoder_for(Lattice((5000,), ordered=False)) == MeanConfig()
+    assert rooms.space.signature == Lattice((5,)).signature
 
 
 class Circle(StateSpace):
@@ -266,6 +278,26 @@ def test_a_teacher_may_be_named():
     assert isinstance(source, FilterPosteriors)
     assert isinstance(source.filter, nbf.ExactFilter)
     assert name == "ExactFilter"
+
+
+def test_beliefs_are_exact_where_that_is_affordable(monkeypatch):
+    """A world of 3 states with 3 branches each: for every step anew, from a pool, or from a particle filter."""
+    family = nbf.One(three_rooms(), jnp.asarray(0.3))
+    settings, space = FitConfig(steps=2, batch=3, samples=4), three_rooms().space
+    assert exact_work(family) == 9
+    assert exact_work(nbf.One(*small_grid())) == 9 * 4  # four actions
+    chosen = functools.partial(
+        belief_source, family, three_rooms(), horizon=2, particles=8, teacher=None, wall_band=0.0
+    )
+    source, name = chosen()
+    assert name == "the exact filter"
+    assert pooled(jax.random.key(0), source, settings, space, progress=False) is source
+    monkeypatch.setattr(teacher, "EXACT_ANEW", 8)
+    pool = pooled(jax.random.key(0), source, settings, space, progress=False)
+    assert isinstance(pool, BeliefPool)
+    assert pool.states.shape == (6, 8, 1)
+    monkeypatch.setattr(teacher, "LARGEST_EXACT", 8)
+    assert chosen()[1] == "a particle filter of 8"
 
 
 # When training stops

@@ -17,9 +17,10 @@ from nbf.contracts import StateSpace
 from nbf.errors import InputError
 from nbf.files.checkpoint import load_model, save_model
 from nbf.models.attention import AttentionConfig, AttentionTable, attention_weights
-from nbf.models.belief_model import MODELS, AnyEncoder, LatticeConfig, ModelConfig
+from nbf.models.belief_model import MODELS, AnyEncoder, BoxConfig, LatticeConfig, ModelConfig
 from nbf.models.enumerated import EnumeratedDecoderConfig
-from nbf.models.set_encoder import TABLE_LIMIT, DeepSetsEncoder, MeanEncoder, TableEncoder
+from nbf.models.mixture import MixtureConfig
+from nbf.models.set_encoder import TABLE_LIMIT, DeepSetsEncoder, MeanEncoder, OneHotConfig, TableEncoder
 from nbf.models.tabular import TabularModel
 from nbf.resampling.weights import mean_weights
 from nbf.spaces import Box, Lattice
@@ -27,9 +28,13 @@ from nbf.spaces import Box, Lattice
 SHAPE = (3, 4)
 SPACE = Lattice(SHAPE)
 PLANE = Box((-1.0, -1.0), (1.0, 1.0), bounded=False)
-FORMS = (*ENCODERS, *(f"table of {name}" for name in ENCODERS), "tabular")
+ONE_HOT = OneHotConfig(SHAPE, width=8, depth=1)
+ON_LATTICES = ENCODERS | {
+    "one-hot": lambda key, inputs: with_random_parameters(lambda key: ONE_HOT.build(key, inputs, EMBEDDING), key, 0.7)
+}
+FORMS = (*ON_LATTICES, *(f"table of {name}" for name in ON_LATTICES), "tabular")
 """Every encoder over `SPACE`, and again as it is prepared for it."""
-MEANS = ("mean", "table of mean", "tabular")
+MEANS = ("mean", "table of mean", "one-hot", "table of one-hot", "tabular")
 """Those that are linear in the weights."""
 SIZES = [1, 16]
 
@@ -38,7 +43,7 @@ SIZES = [1, 16]
 def encoder(name):
     if name == "tabular":
         return TabularModel(SPACE)
-    made = ENCODERS[name.removeprefix("table of ")](jax.random.key(3), SPACE.num_features)
+    made = ON_LATTICES[name.removeprefix("table of ")](jax.random.key(3), SPACE.num_features)
     return made.prepared(SPACE) if name.startswith("table of ") else made
 
 
@@ -154,8 +159,13 @@ def test_gradients_are_finite_with_padding_and_extreme_weights(form):
     parameters, _ = gradient((form, jnp.full(4, -jnp.inf)), states, SPACE)
     for leaf in jax.tree.leaves(parameters):
         assert np.all(np.isfinite(leaf))
-    before = {"mean": lambda e: e, "deep sets": lambda e: e.mean, "attention": lambda e: (e.network, e.queries)}
-    for name in ENCODERS:
+    before = {
+        "mean": lambda e: e,
+        "one-hot": lambda e: e,
+        "deep sets": lambda e: e.mean,
+        "attention": lambda e: (e.network, e.queries),
+    }
+    for name in ON_LATTICES:
         if form is encoder(name):
             for leaf in jax.tree.leaves(before[name](parameters)):
                 np.testing.assert_array_equal(leaf, np.zeros_like(leaf))
@@ -221,15 +231,22 @@ def attention_by_hand(encoder, columns, weights):
     return perceptron(encoder.output, np.concatenate(pooled)[:, None])[:, 0]
 
 
-BY_HAND = {"mean": mean_by_hand, "deep sets": deep_sets_by_hand, "attention": attention_by_hand}
+BY_HAND = {
+    "mean": mean_by_hand,
+    "one-hot": mean_by_hand,
+    "deep sets": deep_sets_by_hand,
+    "attention": attention_by_hand,
+}
 
 
-@pytest.mark.parametrize("name", ENCODERS)
+@pytest.mark.parametrize("name", ON_LATTICES)
 def test_an_encoder_by_hand(name, weighted_set):
     """From the formula, in NumPy and float64."""
     states, log_weights = weighted_set
     weights = np.exp(np.asarray(log_weights, np.float64))
     columns = ((np.asarray(states) + 0.5) / np.array(SHAPE) * 2 - 1).T
+    if name == "one-hot":
+        columns = np.eye(12)[:, np.ravel_multi_index(tuple(np.asarray(states).T), SHAPE)]
     expected = BY_HAND[name](encoder(name), columns, weights / weights.sum())
     assert expected.shape == (EMBEDDING,)
     np.testing.assert_allclose(embed(encoder(name), states, log_weights), expected, **FLOAT)
@@ -246,17 +263,26 @@ def test_a_tabular_embedding_is_the_weighted_histogram(weighted_set):
 # Tables
 
 
-@pytest.mark.parametrize("name", ENCODERS)
+def test_one_hot_vectors_are_followed_by_the_context():
+    space = Lattice(SHAPE, context=jnp.asarray([0.3, -2.0]))
+    made = ON_LATTICES["one-hot"](jax.random.key(3), SPACE.num_features + 2)
+    columns = np.concatenate([np.eye(12), np.tile([[0.3], [-2.0]], 12)])
+    expected = mean_by_hand(made, columns, np.full(12, 1 / 12))
+    np.testing.assert_allclose(embed(made, jnp.asarray(SPACE.points()), jnp.zeros(12), space), expected, **FLOAT)
+    assert made.prepared(space) is made
+
+
+@pytest.mark.parametrize("name", ON_LATTICES)
 def test_the_table_is_the_network(name, weighted_set):
     states, log_weights = weighted_set
     network, table = encoder(name), encoder(f"table of {name}")
     np.testing.assert_allclose(embed(table, states, log_weights), embed(network, states, log_weights), **FLOAT)
 
 
-@pytest.mark.parametrize("name", ENCODERS)
+@pytest.mark.parametrize("name", ON_LATTICES)
 def test_what_is_prepared_holds_no_network_of_single_states(name, key):
     """On a lattice that is small enough; elsewhere the encoder stays as it is."""
-    kinds = {"mean": TableEncoder, "deep sets": DeepSetsEncoder, "attention": AttentionTable}
+    kinds = {"mean": TableEncoder, "one-hot": TableEncoder, "deep sets": DeepSetsEncoder, "attention": AttentionTable}
     network, table = encoder(name), encoder(f"table of {name}")
     assert type(table) is kinds[name]
     assert not isinstance(network, TabularModel)
@@ -278,13 +304,21 @@ def test_the_largest_lattice_to_tabulate(key):
 
 @pytest.mark.parametrize("kind", get_args(AnyEncoder))
 def test_every_encoder_that_a_config_names_is_held_to_these_laws_and_comes_back_from_a_file(kind, tmp_path):
-    config = ModelConfig(LatticeConfig(SHAPE), EnumeratedDecoderConfig(4, 0), kind(), embedding=2)
+    settings = kind(SHAPE) if kind is OneHotConfig else kind()
+    config = ModelConfig(LatticeConfig(SHAPE), EnumeratedDecoderConfig(4, 0), settings, embedding=2)
     model = with_random_parameters(config.build, jax.random.key(0))
-    assert type(model.encoder) in {type(encoder(name)) for name in ENCODERS}
+    assert type(model.encoder) in {type(encoder(name)) for name in ON_LATTICES}
     save_model(tmp_path / "model.safetensors", model, config)
     loaded, again, _ = load_model(tmp_path / "model.safetensors", MODELS)
     assert again == config
     assert eqx.tree_equal(loaded, model)
+
+
+@pytest.mark.parametrize("space", [LatticeConfig((4, 3)), LatticeConfig((12,)), BoxConfig((0.0,), (1.0,))], ids=str)
+def test_one_hot_vectors_of_another_lattice_are_refused(space, key):
+    decoder = MixtureConfig() if isinstance(space, BoxConfig) else EnumeratedDecoderConfig()
+    with pytest.raises(InputError, match=r"each cell of lattice\(3, 4\)"):
+        ModelConfig(space, decoder, ONE_HOT).build(key)
 
 
 @pytest.mark.parametrize("fields", [{"width": 6, "heads": 4}, {"heads": 0}, {"queries": 0}, {"width": 0}], ids=str)

@@ -16,7 +16,7 @@ from tolerances import FLOAT, monte_carlo
 
 from nbf.errors import InputError
 from nbf.models.belief_model import BoxConfig, ModelConfig, TokensConfig
-from nbf.models.mixture import MixtureConfig
+from nbf.models.mixture import WIDEST, MixtureConfig
 from nbf.spaces import Box, Lattice, Tokens
 
 CONDITION = jnp.asarray([0.7, -1.2, 0.4])
@@ -252,3 +252,58 @@ def test_a_model_with_this_decoder_embeds_samples_and_scores(key):
     states, values = there_and_back(model, key)
     assert np.all(jax.vmap(model.space.contains)(states))
     assert np.all(np.isfinite(values))
+
+
+# Circular coordinates
+
+CIRCULAR = {
+    "a circle": Box((0.0,), (360.0,), circular=(0,)),
+    "a pose": Box((-1.0, -5.0, -np.pi), (1.0, 5.0, np.pi), bounded=False, circular=(2,)),
+    "a torus and a line": Box((-np.pi, -1.0, 0.0), (np.pi, 1.0, 2.0), bounded=False, circular=(0, 2)),
+}
+
+
+@pytest.mark.parametrize("scale", [0.5, 1.0])
+@pytest.mark.parametrize("name", CIRCULAR)
+def test_wrapped_components_are_sums_over_all_images(name, scale):
+    """Eleven along each circular coordinate by SciPy; with parameters as they start, and far beyond."""
+    space = CIRCULAR[name]
+    config = MixtureConfig(3, width=8, depth=1)
+    decoder = with_random_parameters(lambda key: config.build(key, space, EMBEDDING), jax.random.key(5), scale=scale)
+    log_weights, means, factors = (np.asarray(part, np.float64) for part in parameters(decoder))
+    low, high = np.array(space.low), np.array(space.high)
+    half, middle = (high - low) / 2, (high + low) / 2
+    states = middle + half * np.random.default_rng(1).uniform(-1.0, 1.0, (20, len(low)))
+    turns = np.stack(np.meshgrid(*[np.arange(-5, 6) if wraps else [0] for wraps in space.wraps]), axis=-1)
+    images = states[:, None] + turns.reshape(-1, len(low)) * (high - low)
+    # A mean outside is the same as one inside, whose images are all near.
+    means = np.where(space.wraps, (means + 1) % 2 - 1, means)
+    density = np.zeros(20)
+    for weight, mean, factor in zip(np.exp(log_weights), means, factors, strict=True):
+        root = half[:, None] * factor
+        gaussian = stats.multivariate_normal(mean * half + middle, root @ root.T, allow_singular=True)
+        density += weight * gaussian.pdf(images).reshape(images.shape[:2]).sum(axis=1)
+    found = log_prob(decoder, CONDITION, jnp.asarray(states, jnp.float32), space)
+    np.testing.assert_allclose(np.exp(np.asarray(found, np.float64)), density, rtol=2e-3, atol=1e-6)
+    moved = jnp.asarray(states - 2 * np.where(space.wraps, high - low, 0.0), jnp.float32)
+    again = log_prob(decoder, CONDITION, moved, space)
+    np.testing.assert_allclose(np.exp(np.asarray(again, np.float64)), density, rtol=2e-3, atol=1e-6)
+
+
+def test_a_wide_component_is_narrowed_along_circular_coordinates_alone():
+    space = CIRCULAR["a torus and a line"]
+    config = MixtureConfig(4, width=8, depth=1)
+    decoder = with_random_parameters(lambda key: config.build(key, space, EMBEDDING), jax.random.key(5), scale=3.0)
+    lengths = np.linalg.norm(np.asarray(parameters(decoder)[2]), axis=-1)
+    assert np.all(lengths[:, [0, 2]] < WIDEST * (1 + FLOAT["rtol"]))
+    assert lengths[:, 1].max() > 2 * WIDEST
+
+
+def test_a_decoder_of_a_circle_does_not_fit_a_line():
+    decoder = with_random_parameters(
+        lambda key: MixtureConfig(2, 8, 1).build(key, CIRCULAR["a circle"], EMBEDDING), jax.random.key(0)
+    )
+    with pytest.raises(InputError, match=r"coordinates \(0,\) circular"):
+        decoder.log_prob(CONDITION, jnp.zeros((1, 1)), Box((0.0,), (360.0,)))
+    with pytest.raises(InputError, match="at most 4"):
+        MixtureConfig().check(Box((0.0,) * 5, (1.0,) * 5, circular=range(5)))

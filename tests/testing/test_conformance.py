@@ -354,7 +354,7 @@ def test_the_command_line_checks(folder, capsys):
     from nbf.cli.main import main
 
     assert main(["check", "own_worlds:sound"]) == 0
-    assert "18 of 18 checks passed" in capsys.readouterr().out
+    assert "20 of 20 checks passed" in capsys.readouterr().out
     assert main(["check", "own_worlds:broken"]) == 1
     assert "FAILED   jit: TracerBoolConversionError" in capsys.readouterr().out
     assert main(["check", "own_worlds:broken", "--json"]) == 1

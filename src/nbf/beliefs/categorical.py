@@ -18,10 +18,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from nbf import prng
-from nbf.capabilities import Enumerable, Stencil
+from nbf.capabilities import Enumerable, Stencil, TransitionMatrix
 from nbf.capability import capability
 from nbf.contracts import Belief, Observation, Policy, State
 from nbf.resampling.likelihoods import is_invalid, log_likelihood_of
@@ -145,6 +145,42 @@ class StencilKernel(TransitionKernel):
         return functools.reduce(operator.add, shifted)
 
 
+class MatrixKernel(TransitionKernel):
+    """T itself; the sum over origins is a product of a vector and a matrix."""
+
+    matrix: Float[Array, "states states"]
+
+    def joint(
+        self, probs: Float[Array, " states"], observation: Observation, environment: Enumerable
+    ) -> tuple[Float[Array, " states"], Float[Array, ""]]:
+        likelihoods, reached = self._log_likelihoods(probs, observation, environment)
+        usable = reached & (likelihoods < jnp.inf)
+        weights, log_scale = scaled(jnp.where(usable, likelihoods, -jnp.inf))
+        if weights.ndim == 1:
+            return (probs @ self.matrix) * weights, log_scale
+        return probs @ (self.matrix * weights), log_scale
+
+    def invalid(
+        self, probs: Float[Array, " states"], observation: Observation, environment: Enumerable
+    ) -> Int[Array, ""]:
+        likelihoods, reached = self._log_likelihoods(probs, observation, environment)
+        return jnp.sum(is_invalid(jnp.where(reached, likelihoods, -jnp.inf)), dtype=jnp.int32)
+
+    def predict(self, probs: Float[Array, " states"]) -> Float[Array, " states"]:
+        return probs @ self.matrix
+
+    def _log_likelihoods(
+        self, probs: Float[Array, " states"], observation: Observation, environment: Enumerable
+    ) -> (
+        tuple[Float[Array, " states"], Bool[Array, " states"]]
+        | tuple[Float[Array, "states states"], Bool[Array, "states states"]]
+    ):
+        """Of each next state, or of each move, and which of them have any probability."""
+        assert isinstance(environment, TransitionMatrix)
+        table = environment.log_likelihood_table(observation)
+        return table, (probs @ self.matrix > 0 if table.ndim == 1 else probs[:, None] * self.matrix > 0)
+
+
 def _offset_log_likelihoods(observation: Observation, environment: Enumerable) -> Float[Array, " b"]:
     assert isinstance(environment, Stencil)
     offsets = jnp.asarray(environment.offsets, jnp.int32)
@@ -168,7 +204,8 @@ def transition_kernel(environment: Enumerable, policy: Policy) -> TransitionKern
         policy: π.
 
     Returns:
-        A `StencilKernel` where the environment is a `Stencil`, else a `BranchKernel`.
+        A `StencilKernel` where the environment is a `Stencil`, a `MatrixKernel` where it has a `TransitionMatrix`, else
+        a `BranchKernel`.
     """
     states = environment.states()
     stencil = capability(environment, Stencil)
@@ -179,6 +216,9 @@ def transition_kernel(environment: Enumerable, policy: Policy) -> TransitionKern
         shifts = tuple(int(np.dot(offset, strides)) for offset in stencil.offsets)
         arrivals = jnp.stack([_shifted(column, shift) for column, shift in zip(leaving.T, shifts, strict=True)])
         return StencilKernel(arrivals, shifts)
+    table = capability(environment, TransitionMatrix)
+    if table is not None:
+        return MatrixKernel(table.transition_matrix(policy))
     ends, log_probs = jax.vmap(environment.successors, (0, None))(states, policy)
     return BranchKernel(jax.vmap(jax.vmap(environment.index))(ends), jnp.exp(log_probs))
 

@@ -5,20 +5,23 @@
 where Σ is the weighted covariance of the set and n its effective sample size (Silverman 1986, section 4.3.2). Unlike
 the product kernel of `nbf.beliefs.kde` it follows correlations, such as that of a position with its velocity.
 
-On a `Lattice` the kernel is a product one, and each cell has the mass of its kernel: a draw is rounded to a cell.
+Along circular coordinates the kernels wrap. On a `Lattice` the kernel is a product one, and each cell has the mass of its kernel: a draw is rounded to a cell.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import log_ndtr
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from nbf.beliefs.kde import IMAGES, circular_mean
 from nbf.beliefs.particles import ParticleBelief
 from nbf.contracts import Belief, StateSpace
 from nbf.errors import InputError
@@ -58,8 +61,9 @@ class GaussianKernels(Belief):
         log_weights = normalize(particles.log_weights)[0]
         points = jnp.asarray(particles.states, jnp.float32)
         weights = jnp.exp(log_weights)
-        # Entries without weight may be anything.
-        centred = jnp.where(weights[:, None] > 0, points - weights @ jnp.where(weights[:, None] > 0, points, 0.0), 0.0)
+        # Entries without weight may be anything: they take the place of the heaviest.
+        known = jnp.where(weights[:, None] > 0, points, points[jnp.argmax(weights)])
+        centred = _apart(known, circular_mean(known, weights[:, None], box) if _circular(box) else weights @ known, box)
         d = points.shape[1]
         width = scale * (4.0 / ((d + 2) * effective_sample_size(log_weights))) ** (1.0 / (d + 4))
         covariance = width**2 * (centred.T * weights) @ centred
@@ -88,17 +92,26 @@ class GaussianKernels(Belief):
         drawn = centres + jax.random.normal(key, centres.shape) @ self.root.T
         if isinstance(self.space, Lattice):
             return jnp.round(drawn).astype(jnp.int32)
-        if self.space.bounded:
-            drawn = jnp.clip(drawn, jnp.asarray(self.space.low), jnp.asarray(self.space.high))
-        return drawn
+        return self.space.nearest(drawn)
 
     def log_prob(self, state: Array) -> Float[Array, ""]:
         return self.log_probs(state[None])[0]
 
     def log_probs(self, states: Array) -> Float[Array, " k"]:
-        differences = jnp.asarray(states, jnp.float32)[:, None] - jnp.asarray(self.states, jnp.float32)
-        kernels = self._cells(differences) if isinstance(self.space, Lattice) else self._density(differences)
+        places, centres = jnp.asarray(states, jnp.float32)[:, None], jnp.asarray(self.states, jnp.float32)
+        differences = _apart(places, centres, self.space)
+        kernels = self._cells(differences) if isinstance(self.space, Lattice) else self._wrapped(differences)
         return jax.nn.logsumexp(jnp.where(self.log_weights > -jnp.inf, self.log_weights + kernels, -jnp.inf), axis=1)
+
+    def _wrapped(self, differences: Float[Array, "k n d"]) -> Float[Array, "k n"]:
+        """The kernels, summed over the images of circular coordinates."""
+        assert isinstance(self.space, Box)
+        if not _circular(self.space):
+            return self._density(differences)
+        period = 2.0 * self.space.scale
+        turns = itertools.product(*(IMAGES if wraps else (0.0,) for wraps in self.space.wraps))
+        images = [self._density(differences + np.asarray(turn, np.float32) * period) for turn in turns]
+        return jax.nn.logsumexp(jnp.stack(images), axis=0)
 
     def _density(self, differences: Float[Array, "k n d"]) -> Float[Array, "k n"]:
         d = differences.shape[-1]
@@ -116,6 +129,15 @@ class GaussianKernels(Belief):
 
     def expectation(self, function: Callable[[Any], Any]) -> Any:
         return ParticleBelief(self.states, self.log_weights).expectation(function)
+
+
+def _circular(space: Box | Lattice) -> bool:
+    return isinstance(space, Box) and bool(space.circular)
+
+
+def _apart(first: Float[Array, "*n d"], second: Float[Array, "*m d"], space: Box | Lattice) -> Float[Array, "*k d"]:
+    """The difference of points; along circular coordinates the shorter way round."""
+    return space.difference(first, second) if isinstance(space, Box) and space.circular else first - second
 
 
 def kernel_space(space: StateSpace) -> Box | Lattice:

@@ -105,7 +105,7 @@ def places(space: Box, resolution: int) -> tuple[Float[Array, " places"], Float[
 
 def _cell(state: Float[Array, " 2"], space: Box, cells: int) -> Int[Array, " 2"]:
     """The row and column of the cell in which a point lies; points beyond the walls count as the nearest one inside."""
-    place = jnp.floor((space.encode(state) + 1.0) * (cells / 2.0))
+    place = jnp.floor((space.rescale(space.nearest(state) if space.circular else state) + 1.0) * (cells / 2.0))
     return jnp.clip(place, 0, cells - 1).astype(jnp.int32)
 
 
@@ -139,7 +139,10 @@ def cell_probabilities(belief: Belief, space: Box, cells: int = 100) -> Float[Ar
 
 def _centre_masses(belief: Belief, space: Box, cells: int) -> Float[Array, " cells"]:
     """The normalised density at the centres of the cells, and of those beyond the walls."""
-    more = [round(PAD / (2.0 * float(scale) / cells)) for scale in space.scale]
+    more = [
+        0 if wraps else round(PAD / (2.0 * float(scale) / cells))
+        for wraps, scale in zip(space.wraps, space.scale, strict=True)
+    ]
     grids = [jnp.arange(-extra, cells + extra) for extra in more]
     steps = jnp.stack(jnp.meshgrid(*grids, indexing="ij"), axis=-1).reshape(-1, 2)
     log_density = belief.log_probs((2.0 * (steps + 0.5) / cells - 1.0) * space.scale + space.middle)

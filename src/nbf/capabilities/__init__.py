@@ -14,6 +14,7 @@ from nbf.capabilities.environments import (
     Prefixes,
     StateEmission,
     Stencil,
+    TransitionMatrix,
 )
 from nbf.capabilities.families import Episodic, ExactSource, Scheduled
 from nbf.capabilities.models import ListedStates, MeanFeatures, Reader, RecurrentModel
@@ -22,5 +23,5 @@ from nbf.capabilities.spaces import ContinuousSpace, FiniteSpace
 __all__ = [
     "ContinuousSpace", "Drifting", "Enumerable", "Episodic", "ExactSource", "FiniteSpace", "GaussianDynamics",
     "KnownTransitions", "ListedStates", "LookAhead", "Lumpable", "MeanFeatures", "Prefixes", "Reader",
-    "RecurrentModel", "Scheduled", "StateEmission", "Stencil",
+    "RecurrentModel", "Scheduled", "StateEmission", "Stencil", "TransitionMatrix",
 ]  # fmt: skip

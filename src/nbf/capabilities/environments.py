@@ -98,6 +98,24 @@ class Stencil(KnownTransitions, Capability):
         return state + jnp.asarray(self.offsets, jnp.int32)[branch]
 
 
+class TransitionMatrix(KnownTransitions, Capability):
+    """A table of all transition probabilities, whose rows and columns are in the order of `states()`. Buys exact
+    updates by products of matrices, many times as fast as a scatter over all pairs of states.
+
+    Arguments of the methods:
+        policy: π.
+        observation: y.
+    """
+
+    @abstractmethod
+    def transition_matrix(self, policy: Policy) -> Float[Array, "states states"]:
+        """T(x, π)[x'] of every state x and next state x'."""
+
+    @abstractmethod
+    def log_likelihood_table(self, observation: Observation) -> Float[Array, " states"] | Float[Array, "states states"]:
+        """log H(x, x')[y] of every x'; where it depends on x too, of every x and x'."""
+
+
 class LookAhead(Environment, Capability):
     """A cheap guess at log p(y | x), made without simulating. Buys an auxiliary filter (`LookAheadProposal`), which
     simulates the states from which the observation is likely. However wrong the guess, the filter stays consistent;

@@ -157,10 +157,10 @@ def _check_shapes(parts: dict[str, Any], space: Box | None) -> None:
             raise InputError(
                 f"With m0 of {d} and C of {k} rows, {name} must have shape {shape}; got {parts[name].shape}."
             )
-    if space is not None and (space.dimension != d or space.bounded):
+    if space is not None and (space.dimension != d or space.bounded or space.circular):
         raise InputError(
             f"States of this system are any vectors of {d} numbers: its space is a Box of that dimension with "
-            f"bounded=False; got {space.signature}."
+            f"bounded=False and nothing circular; got {space.signature}."
         )
 
 

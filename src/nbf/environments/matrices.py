@@ -8,6 +8,7 @@ Everything is listed, so the exact filter is the forward algorithm of the tables
 from __future__ import annotations
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
@@ -15,7 +16,7 @@ from jaxtyping import Array, Float, Int, Key
 from numpy.typing import ArrayLike
 
 from nbf import prng
-from nbf.capabilities import KnownTransitions
+from nbf.capabilities import TransitionMatrix
 from nbf.contracts import Observation, Policy
 from nbf.errors import InputError
 from nbf.spaces import Lattice
@@ -24,7 +25,7 @@ ROW_TOLERANCE = 1e-5
 """How far the sum of a row may be from one: up to 10 000 entries, rounding to float32 changes it by less."""
 
 
-class FiniteEnvironment(KnownTransitions):
+class FiniteEnvironment(TransitionMatrix):
     """What `from_matrices` builds. A state is an `Int[1]` vector, an observation one integer.
 
     The policy of an environment with actions is an integer, the action taken; or the probabilities of the actions,
@@ -83,6 +84,12 @@ class FiniteEnvironment(KnownTransitions):
     def transition_log_probs(self, state: Int[Array, " 1"], policy: Policy) -> Float[Array, " S"]:
         return jnp.log(self._row(state, policy))
 
+    def transition_matrix(self, policy: Policy) -> Float[Array, "S S"]:
+        return jax.vmap(lambda state: self._row(state, policy))(self.states()) if self.controlled else self.moves[0]
+
+    def log_likelihood_table(self, observation: Int[Array, ""]) -> Float[Array, " S"] | Float[Array, "S S"]:
+        return jnp.log(self.symbols[..., observation])
+
     def _row(self, state: Int[Array, " 1"], policy: Policy) -> Float[Array, " S"]:
         """T(x, π)."""
         rows = self.moves[:, state[0]]
@@ -127,7 +134,7 @@ def from_matrices(T: ArrayLike | Array, H: ArrayLike | Array, p0: ArrayLike | Ar
         )
     stacked = moves if moves.ndim == 3 else moves[None]
     stacked, symbols, start = (jnp.asarray(table, jnp.float32) for table in (stacked, symbols, start))
-    return FiniteEnvironment(Lattice((size,)), stacked, symbols, start, moves.ndim == 3)
+    return FiniteEnvironment(Lattice((size,), ordered=False), stacked, symbols, start, moves.ndim == 3)
 
 
 def _table(name: str, table: ArrayLike | Array) -> np.ndarray | Array:

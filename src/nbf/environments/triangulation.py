@@ -73,8 +73,10 @@ class Triangulation(LookAhead, StateEmission, Drifting, GaussianDynamics):
     """Whether this step is a scan, else a move."""
 
     def __check_init__(self) -> None:
-        if self.space.dimension != 2 or not self.space.bounded:
-            raise InputError(f"Triangulation needs a bounded Box of 2 dimensions; got {self.space.signature}.")
+        if self.space.dimension != 2 or not all(self.space.walled):
+            raise InputError(
+                f"Triangulation needs a bounded Box of 2 dimensions, none circular; got {self.space.signature}."
+            )
         if self.beacons.shape[-2] < 1:
             raise InputError("Triangulation needs at least one beacon; got none.")
         least = {"step": self.step, "motion_noise": self.motion_noise, "range_noise": self.range_noise}

@@ -159,7 +159,7 @@ class EnsembleKalmanFilter(Filter):
                 noise_key, members, lambda x: dynamics.observation_moments(x)[0], triangular(root),
                 dynamics.reading(observation),
             )  # fmt: skip
-            return _inside(corrected, space), log_evidence
+            return space.nearest(corrected), log_evidence
 
         predicted = ensemble_kalman.predict(move_key, state, transition)
         return _kept(
@@ -191,11 +191,11 @@ def _step(
         (mean, root), log_evidence = kalman.filter_update(
             *whitened, sensor, shift, triangular(noise), dynamics.reading(observation)
         )
-        return Moments(_inside(at.mean + at.root @ mean, space), at.root @ root), log_evidence
+        return Moments(space.nearest(at.mean + at.root @ mean), at.root @ root), log_evidence
 
     moved = linearize(lambda z: dynamics.moments(state.mean + state.root @ z, policy), d)
     mean, root = kalman.predict(*whitened, *moved)
-    predicted = Moments(_inside(mean, space), root)
+    predicted = Moments(space.nearest(mean), root)
     return _kept(
         state, predicted, correct, observation, environment,
         points=lambda at: GaussianBelief(at.mean, at.root, space).points(), ess=1.0,
@@ -242,15 +242,18 @@ def _choose(condition: Bool[Array, ""], these: Any, those: Any) -> Any:
     return jax.tree.map(lambda this, that: jnp.where(condition, this, that), these, those)
 
 
-def _inside(states: Float[Array, "*n d"], space: Box) -> Float[Array, "*n d"]:
-    return jnp.clip(states, jnp.asarray(space.low), jnp.asarray(space.high)) if space.bounded else states
-
-
 def _box(environment: Environment) -> Box:
     if not isinstance(environment.space, Box):
         raise InputError(
             "A Gaussian filter needs states that are real vectors, in a Box; "
             f"{type(environment).__name__} has {environment.space.signature}. Use a particle filter."
+        )
+    if environment.space.circular:
+        raise InputError(
+            f"A Gaussian filter knows no circular coordinates; {type(environment).__name__} has "
+            f"{environment.space.signature}. Use RegularizedParticleFilter, whose kernels wrap; or, if the belief is "
+            "always narrow, leave `circular` out, let the angle run on beyond its ends, and wrap it where it is "
+            "observed."
         )
     return environment.space
 

@@ -186,9 +186,9 @@ def motion(resolution: int, mean: Float[Array, ""], deviation: Float[Array, ""])
 def _plane(environment: Environment) -> tuple[Drifting, Box]:
     moving = require(environment, Drifting, "The point-mass filter", "Use a particle filter.")
     space = environment.space
-    if not isinstance(space, Box) or space.dimension != 2 or not space.bounded:
+    if not isinstance(space, Box) or space.dimension != 2 or not np.all(space.walled):
         raise InputError(
-            f"The point-mass filter needs positions in a bounded Box of 2 dimensions; {type(environment).__name__} has "
-            f"{space.signature}. Use a particle filter."
+            "The point-mass filter needs positions in a bounded Box of 2 dimensions, neither of them circular; "
+            f"{type(environment).__name__} has {space.signature}. Use a particle filter."
         )
     return moving, space

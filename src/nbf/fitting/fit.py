@@ -27,9 +27,8 @@ from nbf.models.autoregressive import AutoregressiveConfig
 from nbf.models.belief_model import AnyDecoder, AnyEncoder, ModelConfig, space_config
 from nbf.models.dequantization import DequantizedFlowConfig
 from nbf.models.enumerated import EnumeratedDecoderConfig
-from nbf.models.flow import CouplingFlowConfig
 from nbf.models.mixture import MixtureConfig
-from nbf.models.set_encoder import MeanConfig
+from nbf.models.set_encoder import MeanConfig, OneHotConfig
 from nbf.sources.exact import ExactPosteriors
 from nbf.sources.filtered import FilterPosteriors
 from nbf.spaces import Box, Lattice, Tokens
@@ -39,7 +38,7 @@ from nbf.training.fit import Fitted
 from nbf.training.fit import fit as train
 from nbf.training.progress import Progress
 
-__all__ = ["decoder_for", "fit", "train"]
+__all__ = ["decoder_for", "encoder_for", "fit", "train"]
 
 LARGEST_SOFTMAX = 4096
 """Cells of the largest lattice whose decoder is a softmax over all of them."""
@@ -67,8 +66,22 @@ def decoder_for(space: StateSpace) -> AnyDecoder:
     if isinstance(space, Tokens):
         return AutoregressiveConfig()
     if isinstance(space, Box):
-        return CouplingFlowConfig("spline") if space.dimension > 1 else MixtureConfig()
+        return MixtureConfig()
     raise InputError(f"No decoder is known for {space.signature}; give one, or use a Box, a Lattice or Tokens.")
+
+
+def encoder_for(space: StateSpace) -> AnyEncoder:
+    """Choose an encoder for a state space.
+
+    Args:
+        space: Space of the states.
+
+    Returns:
+        The encoder's config: one-hot for up to `LARGEST_SOFTMAX` states without an order, else the paper's.
+    """
+    if isinstance(space, Lattice) and not space.ordered and space.size <= LARGEST_SOFTMAX:
+        return OneHotConfig(space.shape)
+    return MeanConfig()
 
 
 def fit(
@@ -94,7 +107,7 @@ def fit(
         horizon: Length of the episodes whose beliefs are learned.
         seed: Root seed of all randomness.
         decoder: Config of the decoder; None chooses by the state space.
-        encoder: Config of the encoder; None is `MeanConfig()`.
+        encoder: Config of the encoder; None chooses by the state space.
         embedding: Embedding size m.
         particles: Size of the particle filter that makes the training beliefs where states cannot be enumerated.
         teacher: Another filter to take the training beliefs from.
@@ -151,7 +164,7 @@ def _model_config(
     return ModelConfig(
         space_config(space),
         decoder or decoder_for(space),
-        encoder or MeanConfig(),
+        encoder or encoder_for(space),
         embedding=embedding,
         context=context,
     )

@@ -12,6 +12,7 @@ from jaxtyping import Array, Key
 from nbf.capabilities import Enumerable
 from nbf.contracts import BeliefSource, Environment, Family, Filter, StateSpace
 from nbf.errors import InputError
+from nbf.filters.exact import ExactFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.resampling.weights import effective_sample_size
 from nbf.sources.exact import ExactPosteriors
@@ -26,6 +27,31 @@ LARGEST_POOL = 50_000_000
 """Numbers in the largest pool; larger beliefs make a pool of fewer beliefs."""
 TEACHER_BELIEFS = 64
 """Beliefs, and samples of each, on which the teacher is measured."""
+EXACT_ANEW = 50_000
+"""Branches, of all states together, up to which exact beliefs are made anew for every training step, else a pool."""
+LARGEST_EXACT = 2_000_000
+"""Branches up to which beliefs are exact: for more, a pool of them would take longer than training."""
+
+
+def exact_work(family: Family) -> int:
+    """Count the branches that one exact update follows, without following one.
+
+    Args:
+        family: Environments that are `Enumerable`.
+
+    Returns:
+        The number of states times the number of branches out of each.
+    """
+
+    def look(key: Key[Array, ""]) -> tuple[Array, Array]:
+        environment, policy = family.sample(key)
+        assert isinstance(environment, Enumerable)
+        states = environment.states()
+        _, log_probs = environment.successors(jax.tree.map(lambda leaf: leaf[0], states), policy)
+        return jax.tree.leaves(states)[0], log_probs
+
+    states, log_probs = jax.eval_shape(look, jax.random.key(0))
+    return states.shape[0] * log_probs.shape[0]
 
 
 def belief_source(
@@ -55,11 +81,11 @@ def belief_source(
             "fit needs a horizon of at least 0, at least 2 particles and a wall_band of at least 0; "
             f"got {horizon}, {particles} and {wall_band}."
         )
-    if wall_band > 0 and not (isinstance(environment.space, Box) and environment.space.bounded):
+    if wall_band > 0 and not (isinstance(environment.space, Box) and environment.space.walled.any()):
         raise InputError(
             f"Only a bounded Box has walls; wall_band={wall_band} was given for {environment.space.signature}."
         )
-    if teacher is None and isinstance(environment, Enumerable):
+    if teacher is None and isinstance(environment, Enumerable) and exact_work(family) <= LARGEST_EXACT:
         return ExactPosteriors(family, horizon), "the exact filter"
     teacher = ParticleFilter(particles) if teacher is None else teacher
     name = type(teacher).__name__
@@ -76,7 +102,7 @@ def pooled(
     *,
     progress: bool,
 ) -> BeliefSource:
-    """Replace a filter's beliefs by a pool of those of many episodes; leave exact beliefs as they are.
+    """Replace a filter's beliefs by a pool of those of many episodes; exact ones too, unless they are cheap.
 
     Args:
         key: Random key of the pool.
@@ -88,8 +114,10 @@ def pooled(
     Returns:
         The source to train on.
     """
-    if not isinstance(source, FilterPosteriors):
-        return source
+    if isinstance(source, ExactPosteriors):
+        if exact_work(source.family) <= EXACT_ANEW:
+            return source
+        source = FilterPosteriors(ExactFilter(), source.family, source.horizon)
     samples = 2 * settings.samples
     beliefs = min(POOL_BELIEFS, settings.steps * settings.batch, LARGEST_POOL // (samples * space.num_features))
     episodes = -(-max(beliefs, 1) // (source.horizon + 1))
@@ -125,7 +153,7 @@ def _measured(keys: Key[Array, " b"], source: FilterPosteriors) -> tuple[Array, 
             return ess, jnp.zeros(())
         states = source.filter.belief(state, environment).sample(sample_key, TEACHER_BELIEFS)
         on_wall = (states <= jnp.asarray(space.low)) | (states >= jnp.asarray(space.high))
-        return ess, jnp.mean(jnp.any(on_wall, axis=1))
+        return ess, jnp.mean(jnp.any(on_wall & ~space.wraps, axis=1))
 
     ess, walls = jax.vmap(one)(keys)
     return jnp.mean(ess), jnp.mean(walls)

@@ -27,8 +27,13 @@ from nbf.models.kernel import BoxKernelConfig, LatticeKernelConfig
 from nbf.models.mixture import MixtureConfig
 from nbf.models.parts import Decoder, DecoderConfig, Encoder, EvenDecoder
 from nbf.models.recurrent import RecurrentConfig
-from nbf.models.set_encoder import DeepSetsConfig, MeanConfig, MeanEncoder
-from nbf.spaces import Box, Lattice, Tokens
+from nbf.models.set_encoder import DeepSetsConfig, MeanConfig, MeanEncoder, OneHotConfig
+from nbf.models.space_configs import AnySpace
+from nbf.models.space_configs import BoxConfig as BoxConfig
+from nbf.models.space_configs import LatticeConfig as LatticeConfig
+from nbf.models.space_configs import TokensConfig as TokensConfig
+from nbf.models.space_configs import space_config as space_config
+from nbf.spaces import Lattice
 
 
 class BeliefEmbeddingModel(BeliefModel, MeanFeatures, ListedStates, RecurrentModel):
@@ -216,7 +221,7 @@ class EnumeratedConfig:
         return BeliefEmbeddingModel(space=space, encoder=encoder, decoder=decoder)
 
 
-AnyEncoder = MeanConfig | DeepSetsConfig | AttentionConfig
+AnyEncoder = MeanConfig | DeepSetsConfig | AttentionConfig | OneHotConfig
 """Configs of the library's encoders: see `parts.EncoderConfig`."""
 AnyDecoder = (
     EnumeratedDecoderConfig
@@ -230,70 +235,10 @@ AnyDecoder = (
 
 
 @dataclass(frozen=True)
-class BoxConfig:
-    """Config of a `Box`."""
-
-    low: tuple[float, ...]
-    """Lower ends."""
-    high: tuple[float, ...]
-    """Upper ends."""
-    bounded: bool = True
-    """Whether states stay between the ends."""
-
-    def build(self) -> Box:
-        """Build the space."""
-        return Box(self.low, self.high, self.bounded)
-
-
-@dataclass(frozen=True)
-class LatticeConfig:
-    """Config of a `Lattice`."""
-
-    shape: tuple[int, ...]
-    """Sides of the lattice."""
-
-    def build(self) -> Lattice:
-        """Build the space."""
-        return Lattice(self.shape)
-
-
-@dataclass(frozen=True)
-class TokensConfig:
-    """Config of `Tokens`."""
-
-    length: int
-    """Symbols of a state."""
-    categories: int
-    """Values of a symbol."""
-
-    def build(self) -> Tokens:
-        """Build the space."""
-        return Tokens(self.length, self.categories)
-
-
-def space_config(space: StateSpace) -> BoxConfig | LatticeConfig | TokensConfig:
-    """The config of a space: what a model must know of it, without what changes from step to step.
-
-    Args:
-        space: Space of the states.
-
-    Returns:
-        Its config.
-    """
-    if isinstance(space, Box):
-        return BoxConfig(space.low, space.high, space.bounded)
-    if isinstance(space, Lattice):
-        return LatticeConfig(space.shape)
-    if isinstance(space, Tokens):
-        return TokensConfig(space.length, space.categories)
-    raise InputError(f"No config is known for {space.signature}; a model needs a Box, a Lattice or Tokens.")
-
-
-@dataclass(frozen=True)
 class ModelConfig:
     """Config of any encoder, or a recurrent network in its place, with any decoder that fits the space."""
 
-    space: BoxConfig | LatticeConfig | TokensConfig
+    space: AnySpace
     """What the states are."""
     decoder: AnyDecoder | DecoderConfig
     """Settings of the decoder."""
@@ -317,6 +262,8 @@ class ModelConfig:
         for part in (self, self.decoder, self.encoder):
             check_sizes(part)
         self.decoder.check(space)
+        if isinstance(self.encoder, OneHotConfig):
+            self.encoder.check(space)
         encoder_key, decoder_key = jax.random.split(key)
         encoder = self.encoder.build(encoder_key, space.num_features + self.context, self.embedding)
         decoder = self.decoder.build(decoder_key, space, self.embedding + self.context)

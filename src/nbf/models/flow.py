@@ -111,6 +111,20 @@ def check_coupling(space: Box | Lattice) -> None:
         )
 
 
+def check_not_circular(what: str, space: Box) -> None:
+    """Raise `InputError` for a space with circular coordinates.
+
+    Args:
+        what: The decoder that knows none, as the message's subject.
+        space: Space of the states.
+    """
+    if space.circular:
+        raise InputError(
+            f"{what} has no density that wraps round circular coordinates; it does not fit {space.signature}: use "
+            "MixtureConfig(), the mixture of wrapped Gaussians."
+        )
+
+
 def unit_log_density(
     flow: Coupling, base: str, unit: Float[Array, "d *n"], context: Float[Array, "layers width *ctx"]
 ) -> Float[Array, "*n"]:
@@ -254,6 +268,7 @@ class CouplingFlowConfig(DecoderConfig):
                 f"The coupling flow is a density over a Box; it does not fit {space.signature}. For a Lattice "
                 "there is the dequantized flow."
             )
+        check_not_circular("The coupling flow", space)
         check_coupling(space)
         transform_of(self.transform, self.bins)
         check_choice("base", self.base, tuple(BASES))

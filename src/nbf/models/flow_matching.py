@@ -35,6 +35,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from nbf.contracts import StateSpace
 from nbf.errors import InputError, optional_imports
+from nbf.models.flow import check_not_circular
 from nbf.models.networks import Perceptron, columns
 from nbf.models.parts import DecoderConfig
 from nbf.spaces import Box
@@ -313,6 +314,7 @@ class FlowMatchingConfig(DecoderConfig):
     def check(self, space: StateSpace) -> None:
         if not isinstance(space, Box):
             raise InputError(f"Flow matching moves the vectors of a Box; it does not fit {space.signature}.")
+        check_not_circular("Flow matching", space)
         for name, value, known in (("coupling", self.coupling, COUPLINGS), ("solver", self.solver, SOLVERS)):
             if value not in known:
                 raise InputError(f"{name} must be one of {', '.join(known)}; got {value!r}.")

@@ -2,7 +2,10 @@
 
     p_θ(x) = Σ_k w_k N(x; μ_k, L_k L_kᵀ), with L_k = diag(s_k) (I + U_k) and U_k strictly lower triangular
 
-Everything acts on the encoding of a state, where the box is (-1, 1)^d; densities are in the state's units.
+Everything acts on the rescaled state, where the box is (-1, 1)^d; densities are in the state's units. Where coordinates
+are circular, of period 2, a component is a wrapped Gaussian, the sum over images Σ_j N(x + 2j; μ_k, L_k L_kᵀ). Rows of
+L_k that belong to circular coordinates are shrunk to a length below `WIDEST`: then the images next to x, of which there
+are 3 for each circular coordinate, are all that matter, and the density integrates to one.
 """
 
 from __future__ import annotations
@@ -28,6 +31,11 @@ LOG_SCALE_LIMIT = 7.0
 """Scales lie between e^-7 = 0.0009 and e^7, in half sides of the box, so that log densities are bounded."""
 SHEAR_LIMIT = 10.0
 """Entries of U lie in ±10, which allows correlations up to 0.995; without a bound, solving with L could overflow."""
+WIDEST = 0.6
+"""Largest standard deviation along a circular coordinate, in half periods: the images reach 3 half periods, and beyond
+5 deviations a Gaussian has 6e-7."""
+MOST_CIRCULAR = 4
+"""Most circular coordinates: a density sums over 3 images for each, 81 for four."""
 
 
 class GaussianMixture(eqx.Module):
@@ -43,8 +51,20 @@ class GaussianMixture(eqx.Module):
     """Number of components."""
     dimension: int = eqx.field(static=True)
     """Numbers per state d."""
+    circular: tuple[int, ...] = eqx.field(static=True)
+    """Indices of the circular coordinates."""
 
-    def __init__(self, key: Key[Array, ""], dimension: int, condition: int, *, components: int, width: int, depth: int):
+    def __init__(
+        self,
+        key: Key[Array, ""],
+        dimension: int,
+        condition: int,
+        *,
+        components: int,
+        width: int,
+        depth: int,
+        circular: tuple[int, ...] = (),
+    ):
         """Draw the parameters.
 
         Args:
@@ -54,8 +74,9 @@ class GaussianMixture(eqx.Module):
             components: Number of components.
             width: Units of each hidden layer.
             depth: Hidden layers.
+            circular: Indices of the circular coordinates.
         """
-        self.components, self.dimension = components, dimension
+        self.components, self.dimension, self.circular = components, dimension, circular
         network_key, mean_key = jax.random.split(key)
         outputs = components * (1 + 2 * dimension + dimension * (dimension - 1) // 2)
         network = Perceptron(network_key, condition, outputs, width=width, depth=depth, zero_output=True)
@@ -85,6 +106,10 @@ class GaussianMixture(eqx.Module):
         factors = jnp.broadcast_to(jnp.eye(d), (self.components, d, d))
         factors = factors.at[:, rows, columns].set(bounded(shears, SHEAR_LIMIT))
         scales = jnp.exp(bounded(log_scales, LOG_SCALE_LIMIT))
+        if self.circular:
+            lengths = scales * jnp.sqrt(jnp.sum(factors**2, axis=-1))
+            wraps = np.isin(np.arange(d), self.circular)
+            scales = jnp.where(wraps, scales * (1.0 + (lengths / WIDEST) ** 4) ** -0.25, scales)
         return jax.nn.log_softmax(logits[:, 0]), means, scales[:, :, None] * factors
 
     def sample(
@@ -113,7 +138,7 @@ class GaussianMixture(eqx.Module):
         space = self._fitting(space)
         # A sum of products, not a batched product, which a CPU does one small matrix at a time.
         encoded = means[chosen] + jnp.sum(factors[chosen] * noise[:, None, :], axis=-1)
-        return jax.vmap(space.decode)(encoded)
+        return jax.vmap(space.restore)(encoded)
 
     def log_prob(
         self, condition: Float[Array, " m"], states: Float[Array, "n d"], space: StateSpace
@@ -121,17 +146,27 @@ class GaussianMixture(eqx.Module):
         space = self._fitting(space)
         _check_states(states, space)
         finite = jnp.all(jnp.isfinite(states), axis=1)
-        encoded = jax.vmap(space.encode, out_axes=1)(jnp.where(finite[:, None], states, 0.0))
+        encoded = jax.vmap(space.rescale, out_axes=1)(jnp.where(finite[:, None], states, 0.0))
         log_weights, means, factors = self.parameters(condition)
-        noise: list[Float[Array, "k n"]] = []
+        noise: list[Float[Array, "*images k n"]] = []
         for axis in range(self.dimension):
-            rest = encoded[axis] - means[:, axis, None]
+            rest = self._images(encoded[axis] - means[:, axis, None], axis)
             rest = rest - sum((factors[:, axis, i, None] * noise[i] for i in range(axis)), start=jnp.zeros(()))
             noise.append(rest / factors[:, axis, axis, None])
         log_scales = jnp.sum(jnp.log(jnp.diagonal(factors, axis1=1, axis2=2)), axis=1)
         constant = log_weights - log_scales - 0.5 * self.dimension * math.log(2.0 * math.pi)
-        log_density = jax.nn.logsumexp(constant[:, None] - 0.5 * sum(part**2 for part in noise), axis=0)
+        exponent = constant[:, None] - 0.5 * sum(part**2 for part in noise)
+        log_density = jax.nn.logsumexp(exponent, axis=tuple(range(exponent.ndim - 1)))
         return jnp.where(finite, log_density - float(np.sum(np.log(space.scale))), -jnp.inf)
+
+    def _images(self, apart: Float[Array, "k n"], axis: int) -> Float[Array, "*images k n"]:
+        """The differences of a coordinate: itself, or those of the three nearest images along an axis of their own."""
+        if axis not in self.circular:
+            return apart
+        nearest = apart - 2.0 * jnp.round(apart / 2.0)
+        # Each circular coordinate has an axis of its own, the last one the innermost.
+        inner = len(self.circular) - 1 - self.circular.index(axis)
+        return nearest + jnp.asarray([-2.0, 0.0, 2.0]).reshape(3, *(1,) * (inner + 2))
 
     def objective(
         self, key: Key[Array, ""], conditions: Float[Array, "b m"], states: Float[Array, "b n d"], space: StateSpace
@@ -139,10 +174,11 @@ class GaussianMixture(eqx.Module):
         return jax.vmap(self.log_prob)(conditions, states, space)
 
     def _fitting(self, space: StateSpace) -> Box:
-        if not isinstance(space, Box) or space.dimension != self.dimension:
+        if not isinstance(space, Box) or (space.dimension, space.circular) != (self.dimension, self.circular):
+            circular = f" with coordinates {self.circular} circular" if self.circular else ""
             raise InputError(
-                f"This decoder is for a Box of {self.dimension} dimensions; it does not fit {space.signature}: build "
-                "one for that space."
+                f"This decoder is for a Box of {self.dimension} dimensions{circular}; it does not fit "
+                f"{space.signature}: build one for that space."
             )
         return space
 
@@ -158,7 +194,7 @@ def _check_states(states: Float[Array, "n d"], space: Box) -> None:
 
 @dataclass(frozen=True)
 class MixtureConfig(DecoderConfig):
-    """Config of a mixture of Gaussians with full covariances."""
+    """Config of a mixture of Gaussians with full covariances, wrapped along circular coordinates."""
 
     components: int = 16
     """Number of components."""
@@ -170,9 +206,20 @@ class MixtureConfig(DecoderConfig):
     def check(self, space: StateSpace) -> None:
         if not isinstance(space, Box):
             raise InputError(f"The mixture decoder has a density on a Box; it does not fit {space.signature}.")
+        if len(space.circular) > MOST_CIRCULAR:
+            raise InputError(
+                f"The mixture sums over 3 images for each circular coordinate, and takes at most {MOST_CIRCULAR}; "
+                f"{space.signature} has {len(space.circular)}: encode some of them as sine and cosine in the state."
+            )
 
     def build(self, key: Key[Array, ""], space: StateSpace, condition: int) -> GaussianMixture:
         assert isinstance(space, Box)
         return GaussianMixture(
-            key, space.dimension, condition, components=self.components, width=self.width, depth=self.depth
+            key,
+            space.dimension,
+            condition,
+            components=self.components,
+            width=self.width,
+            depth=self.depth,
+            circular=space.circular,
         )

@@ -7,15 +7,18 @@ or, where a mean of features is too little, a second network of it (Zaheer et al
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from nbf.capabilities import MeanFeatures
 from nbf.contracts import Embedding, State, StateSpace
+from nbf.errors import InputError
 from nbf.models.networks import Perceptron
 from nbf.models.parts import EncoderConfig
 from nbf.resampling.weights import mean_weights
@@ -126,6 +129,79 @@ class TableEncoder(MeanFeatures):
 
     def prepared(self, space: StateSpace) -> TableEncoder:
         return self
+
+
+class OneHotEncoder(MeanFeatures):
+    """The mean over the set of a network of each state's one-hot vector, followed by the context if there is one.
+
+    For states that are names alone: a network of their numbers would have to unlearn that near numbers are alike.
+    """
+
+    network: Perceptron
+    """φ."""
+    cells: int = eqx.field(static=True)
+    """How many states there are."""
+
+    def __init__(self, key: Key[Array, ""], cells: int, context: int, embedding: int, *, width: int, depth: int):
+        """Draw the parameters.
+
+        Args:
+            key: Random key.
+            cells: How many states there are.
+            context: Numbers of context.
+            embedding: Embedding size m.
+            width: Units of each hidden layer.
+            depth: Hidden layers.
+        """
+        self.cells = cells
+        network = Perceptron(key, cells + context, embedding, width=width, depth=depth)
+        # One input of many is not zero: scaled as if it were the only one.
+        scale = np.where(np.arange(cells + context) < cells, math.sqrt((cells + context) / 2.0), 1.0)
+        self.network = eqx.tree_at(lambda network: network.weights[0], network, network.weights[0] * scale)
+
+    def __call__(self, states: State, log_weights: Float[Array, " n"], space: StateSpace) -> Embedding:
+        return self.features(states, space) @ mean_weights(log_weights)
+
+    def features(self, states: State, space: StateSpace) -> Float[Array, "m n"]:
+        first = self.network.weights[0]
+        product = first[:, : self.cells] @ one_hot_cells(states, space).T.astype(first.dtype)
+        if first.shape[1] > self.cells:
+            assert space.context is not None
+            product = product + (first[:, self.cells :] @ space.context)[:, None]
+        return self.network.from_first(product)
+
+    def prepared(self, space: StateSpace) -> OneHotEncoder | TableEncoder:
+        first = self.network.weights[0]
+        listed = isinstance(space, Lattice) and space.size == self.cells <= TABLE_LIMIT
+        return TableEncoder(self.network.from_first(first)) if listed and first.shape[1] == self.cells else self
+
+
+@dataclass(frozen=True)
+class OneHotConfig(EncoderConfig):
+    """Config of the weighted mean of a network of each state's one-hot vector, over the cells of a lattice."""
+
+    shape: tuple[int, ...]
+    """Sides of the lattice."""
+    width: int = 128
+    """Units of each hidden layer."""
+    depth: int = 1
+    """Hidden layers."""
+
+    def check(self, space: StateSpace) -> None:
+        """Raise `InputError` unless the encoder fits the space.
+
+        Args:
+            space: Space of the states.
+        """
+        if not isinstance(space, Lattice) or space.shape != self.shape:
+            raise InputError(
+                f"This encoder has an input for each cell of {Lattice(self.shape).signature}; it does not fit "
+                f"{space.signature}: give the shape of that lattice, or use MeanConfig()."
+            )
+
+    def build(self, key: Key[Array, ""], inputs: int, embedding: int) -> OneHotEncoder:
+        context = inputs - len(self.shape)
+        return OneHotEncoder(key, math.prod(self.shape), context, embedding, width=self.width, depth=self.depth)
 
 
 class DeepSetsEncoder(eqx.Module):

@@ -31,7 +31,8 @@ def widen_walls(key: Key[Array, ""], states: Float[Array, "n d"], space: Box, wi
     """
     outwards = width * jax.random.uniform(key, states.shape)
     low, high = jnp.asarray(space.low), jnp.asarray(space.high)
-    return jnp.where(states <= low, states - outwards, jnp.where(states >= high, states + outwards, states))
+    moved = jnp.where(states <= low, states - outwards, jnp.where(states >= high, states + outwards, states))
+    return jnp.where(space.wraps, states, moved) if space.circular else moved
 
 
 class FilterPosteriors(BeliefSource):

@@ -15,10 +15,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nbf import prng
 from nbf.contracts import BeliefModel, Environment, Family, Filter, StateSpace
 from nbf.errors import InputError
 from nbf.testing.environments import check_environment
+from nbf.testing.families import check_family
 from nbf.testing.filters import check_filter
 from nbf.testing.models import check_model
 from nbf.testing.report import Check, ConformanceError, ConformanceReport
@@ -29,6 +29,7 @@ __all__ = [
     "ConformanceReport",
     "check",
     "check_environment",
+    "check_family",
     "check_filter",
     "check_model",
     "load",
@@ -39,8 +40,8 @@ def check(subject: Any) -> ConformanceReport:
     """Run the checks that fit a subject.
 
     Args:
-        subject: An environment (its policy is then None), (environment, policy), a family, a belief model, (model,
-            environment or space), or (filter, environment, policy).
+        subject: An environment (its policy is then None), (environment, policy), a family (with its schedule, if it
+            has one), a belief model, (model, environment or space), or (filter, environment, policy).
 
     Returns:
         The report.
@@ -49,7 +50,7 @@ def check(subject: Any) -> ConformanceReport:
         case Environment():
             return check_environment(subject, None)
         case Family():
-            return check_environment(*subject.sample(prng.stream(0, "check")))
+            return check_family(subject)
         case BeliefModel():
             return check_model(subject, subject.space)
         case (BeliefModel() as model, Environment() | StateSpace() as where):

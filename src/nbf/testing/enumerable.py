@@ -9,11 +9,13 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PyTree
 
-from nbf.capabilities import Enumerable, KnownTransitions, Stencil
+from nbf.capabilities import Enumerable, KnownTransitions, Stencil, TransitionMatrix
 from nbf.capability import capability
 from nbf.contracts import Policy
 from nbf.testing import simulation
@@ -55,6 +57,9 @@ class EnumerableChecks:
             checks.run("transition_log_probs agree with successors", self._known_transitions, known)
         if (stencil := capability(self.environment, Stencil)) is not None:
             checks.run("offsets agree with successors", self._stencil, stencil)
+        if (matrix := capability(self.environment, TransitionMatrix)) is not None:
+            checks.run("transition_matrix agrees with successors", self._matrix, matrix)
+            checks.run("log_likelihood_table agrees with log_likelihood", self._table, matrix)
 
     @functools.cached_property
     def _lists(self) -> Any:
@@ -119,6 +124,20 @@ class EnumerableChecks:
         told = simulation.offsets(environment, self.policy, self.cases()[0])
         self._same_moves("offset_log_probs", *jax.tree.map(np.asarray, told))
 
+    def _matrix(self, environment: TransitionMatrix) -> None:
+        told = _rows(environment, self.policy, self.cases()[0])
+        self._same_moves("the rows of transition_matrix", *jax.tree.map(np.asarray, told))
+
+    def _table(self, environment: TransitionMatrix) -> None:
+        states, ends = self.cases()
+        told, known = jax.tree.map(np.asarray, _likelihoods(environment, self.key, states, ends))
+        place = first(~((told == known) | (np.abs(told - known) <= TOLERANCE)))
+        if place is not None:
+            case = {"state": take(states, *place), "next_state": take(ends, *place)}
+            raise Failure(
+                "log_likelihood_table gives another likelihood", **case, expected=known[place], found=told[place]
+            )
+
     def _same_moves(self, what: str, ends: np.ndarray, moves: np.ndarray) -> None:
         """Fail unless moves to these indices have the probabilities of the successors."""
         _, probs, places, _, _ = self._branches
@@ -135,3 +154,25 @@ class EnumerableChecks:
                     expected=expected[place],
                     found=found[place],
                 )
+
+
+@eqx.filter_jit
+def _rows(environment: TransitionMatrix, policy: Policy, states: PyTree) -> tuple[Array, Array]:
+    """The index of every next state of each state, and its probability by the matrix."""
+    rows = environment.transition_matrix(policy)[jax.vmap(environment.index)(states)]
+    return jnp.broadcast_to(jnp.arange(rows.shape[1]), rows.shape), rows
+
+
+@eqx.filter_jit
+def _likelihoods(
+    environment: TransitionMatrix, key: Key[Array, ""], states: PyTree, next_states: PyTree
+) -> tuple[Array, Array]:
+    """The log likelihood of an observation of each transition, by the table and by `log_likelihood`."""
+
+    def each(key: Key[Array, ""], state: PyTree, next_state: PyTree) -> tuple[Array, Array]:
+        observation = environment.observe(key, state, next_state)
+        table, place = environment.log_likelihood_table(observation), environment.index(next_state)
+        told = table[place] if table.ndim == 1 else table[environment.index(state), place]
+        return told, environment.log_likelihood(observation, state, next_state)
+
+    return jax.vmap(each)(jax.random.split(key, CASES), states, next_states)

@@ -21,6 +21,7 @@ from nbf.contracts import Environment, Policy
 from nbf.errors import InputError
 from nbf.testing import simulation
 from nbf.testing.enumerable import EnumerableChecks
+from nbf.testing.periods import find_periods, hint, periods_of
 from nbf.testing.report import Checks, ConformanceReport, Failure, first, kinds, same_kinds, take
 from nbf.testing.simulation import CASES, DRAWS, EPISODES, TOLERANCE
 from nbf.testing.statistics import CENTRES, Reference, balance, smallest_found, worst_frequency
@@ -228,7 +229,11 @@ class _Subject:
         real = np.concatenate(
             [np.full(simulation.width(leaf), leaf.dtype.kind == "f") for leaf in simulation.leaves(drawn)]
         )
-        references = [Reference(some[:CENTRES], real) for some in rows]
+        periods = find_periods(
+            lambda rows: np.asarray(simulation.likelihoods(self.environment, rebuild(rows), *cases), np.float64),
+            np.concatenate([kept, kept], axis=1), real, periods_of(self.environment.space),
+        )  # fmt: skip
+        references = [Reference(some[:CENTRES], real, periods) for some in rows]
         proposed = np.stack([reference.sample(rng, kept.shape[1]) for reference in references])
         both = np.concatenate([kept, proposed], axis=1)
         log_density = np.asarray(simulation.likelihoods(self.environment, rebuild(both), *cases), np.float64)
@@ -244,7 +249,7 @@ class _Subject:
             if not abs(ours - theirs) <= allowed:
                 raise Failure(
                     "observations do not have the density of log_likelihood, H: for a kernel density q of them, "
-                    "E[q/(H+q)] over draws of `observe` should equal E[H/(H+q)] over draws of q",
+                    "E[q/(H+q)] over draws of `observe` should equal E[H/(H+q)] over draws of q" + hint(rows[number]),
                     **pair,
                     expected=f"{theirs:.4f} ± {allowed:.4f}",
                     found=f"{ours:.4f}",

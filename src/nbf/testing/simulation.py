@@ -11,7 +11,8 @@ import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from nbf.capabilities import Enumerable, KnownTransitions, Stencil
-from nbf.contracts import Environment, Policy
+from nbf.contracts import Environment, Policy, StateSpace
+from nbf.spaces import Box
 
 EPISODES, STEPS = 8, 6
 """Episodes that are rolled out, and steps of each."""
@@ -62,8 +63,40 @@ def look(environment: Environment, key: Key[Array, ""], state: PyTree, next_stat
         "legal": environment.space.contains(state),
         "contains": environment.space.contains(next_state),
         "encoded": encoded,
-        "decoded": environment.space.decode(encoded),
+        "decoded": _decoded(environment.space, encoded, next_state),
     }
+
+
+def _decoded(space: StateSpace, encoded: Array, state: PyTree) -> PyTree:
+    """The decoded state; circular coordinates as many times round as in the one that was encoded."""
+    decoded = space.decode(encoded)
+    return state + space.difference(decoded, state) if isinstance(space, Box) and space.circular else decoded
+
+
+@eqx.filter_jit
+def scheduled_rollouts(environment: Environment, policy: Policy, key: Key[Array, ""]) -> dict[str, PyTree]:
+    """Roll out a few episodes in which environment and policy change at every step.
+
+    Args:
+        environment: The environment of each step, along a leading axis.
+        policy: The policy of each step, along a leading axis.
+        key: The randomness of all draws.
+
+    Returns:
+        What `look` finds at each transition, with an axis of steps and one of episodes.
+    """
+
+    def step(state: PyTree, inputs: tuple[Key[Array, ""], Any, Any]) -> tuple[PyTree, dict[str, PyTree]]:
+        key, now, control = inputs
+        move_key, look_key = jax.random.split(key)
+        next_state = now.transition(move_key, state, control)
+        return next_state, look(now, look_key, state, next_state)
+
+    def episode(key: Key[Array, ""]) -> dict[str, PyTree]:
+        start = jax.tree.map(lambda leaf: leaf[0], environment).init(key)
+        return jax.lax.scan(step, start, (jax.random.split(key, STEPS), environment, policy))[1]
+
+    return jax.vmap(episode, out_axes=1)(jax.random.split(key, EPISODES))
 
 
 @eqx.filter_jit

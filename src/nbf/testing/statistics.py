@@ -68,22 +68,31 @@ def smallest_found(n: int) -> float:
 
 
 class Reference:
-    """A kernel density of a set of draws, with a Student's t around each along the real columns.
+    """A kernel density of a set of draws, with a Student's t around each along the real columns, wrapped around those
+    that are circular.
 
     Rows that are drawn at least `ATOM` times are atoms.
 
     Args:
         rows: The draws.
         real: Which columns are real numbers; the others are integers.
+        periods: Of circular columns, infinite for the others; None if no column is circular.
     """
 
-    def __init__(self, rows: Float[np.ndarray, "n columns"], real: Shaped[np.ndarray, " columns"]):
+    def __init__(
+        self,
+        rows: Float[np.ndarray, "n columns"],
+        real: Shaped[np.ndarray, " columns"],
+        periods: Float[np.ndarray, " columns"] | None = None,
+    ):
         self.rows, self.real = rows, np.asarray(real, bool)
+        self.periods = np.full(rows.shape[1], np.inf) if periods is None else periods
         values, counts = np.unique(rows, axis=0, return_counts=True)
         self.atoms: np.ndarray = values[counts >= ATOM]
         self.is_atom = np.asarray(_equal(rows, self.atoms).any(axis=1))
-        smooth = rows[~self.is_atom][:, self.real]
-        deviation = smooth.std(axis=0) if len(smooth) else np.ones(self.real.sum())
+        smooth = rows[~self.is_atom]
+        columns = np.flatnonzero(self.real)
+        deviation = np.array([_deviation(smooth[:, column], self.periods[column]) for column in columns])
         shrink = len(rows) ** (-1.0 / (4.0 + self.real.sum()))
         self.scale = np.maximum(deviation, 1e-6) * shrink
 
@@ -101,6 +110,8 @@ class Reference:
         rows = self.rows[chosen].copy()
         noise = rng.standard_t(FREEDOM, size=(n, int(self.real.sum()))) * self.scale
         rows[:, self.real] += np.where(self.is_atom[chosen][:, None], 0.0, noise)
+        for column in np.flatnonzero(np.isfinite(self.periods)):
+            rows[:, column] = _like(rows[:, column], self.rows[:, column], self.periods[column])
         return rows.astype(np.float32).astype(np.float64)
 
     def log_density(self, rows: Float[np.ndarray, "n columns"]) -> Float[np.ndarray, " n"]:
@@ -120,7 +131,8 @@ class Reference:
         if len(centres):
             log_kernel = np.zeros((len(rows), len(centres)))
             for column, scale in zip(np.flatnonzero(self.real), self.scale, strict=True):
-                log_kernel += _log_t((rows[:, column, None] - centres[None, :, column]) / scale) - math.log(scale)
+                apart = _shortest(rows[:, column, None] - centres[None, :, column], self.periods[column])
+                log_kernel += _log_images(apart, self.periods[column], scale)
             matches = _equal(rows[:, ~self.real], centres[:, ~self.real])
             smooth = np.where(matches, np.exp(log_kernel), 0.0).sum(axis=1) / len(self.rows)
         with np.errstate(divide="ignore"):
@@ -161,6 +173,35 @@ def _equal(rows: Float[np.ndarray, "n columns"], others: Float[np.ndarray, "k co
     for column in range(rows.shape[1]):
         equal &= rows[:, column, None] == others[None, :, column]
     return equal
+
+
+def _shortest(apart: Float[np.ndarray, "*any"], period: float) -> Float[np.ndarray, "*any"]:
+    """Differences, the shorter way round if there is a period."""
+    return apart - period * np.round(apart / period) if math.isfinite(period) else apart
+
+
+def _deviation(values: Float[np.ndarray, " n"], period: float) -> float:
+    """The standard deviation; from the circular mean if there is a period."""
+    if not len(values):
+        return 1.0
+    if not math.isfinite(period):
+        return float(values.std())
+    mean = np.angle(np.mean(np.exp(2j * np.pi * values / period))) * period / (2.0 * np.pi)
+    return float(np.sqrt(np.mean(_shortest(values - mean, period) ** 2)))
+
+
+def _like(values: Float[np.ndarray, " n"], draws: Float[np.ndarray, " k"], period: float) -> Float[np.ndarray, " n"]:
+    """Values moved by whole periods to where the draws are, if these lie within one: from 0, or around it."""
+    start = 0.0 if draws.min() >= 0 else -period / 2.0
+    inside = draws.min() >= start * (1 + 1e-6) and draws.max() <= (start + period) * (1 + 1e-6)
+    return start + (values - start) % period if inside else values
+
+
+def _log_images(apart: Float[np.ndarray, "*any"], period: float, scale: float) -> Float[np.ndarray, "*any"]:
+    """The log density of a Student's t; if there is a period, with its images on both sides."""
+    shifts = (-period, 0.0, period) if math.isfinite(period) else (0.0,)
+    parts = [_log_t((apart + shift) / scale) - math.log(scale) for shift in shifts]
+    return np.logaddexp.reduce(parts, axis=0)
 
 
 def _log_t(z: Float[np.ndarray, "*any"]) -> Float[np.ndarray, "*any"]:
