@@ -5,7 +5,8 @@
 where Σ is the weighted covariance of the set and n its effective sample size (Silverman 1986, section 4.3.2). Unlike
 the product kernel of `nbf.beliefs.kde` it follows correlations, such as that of a position with its velocity.
 
-Along circular coordinates the kernels wrap. On a `Lattice` the kernel is a product one, and each cell has the mass of its kernel: a draw is rounded to a cell.
+Along circular coordinates the kernels wrap. On a `Lattice` the kernel is a product one, and each cell has the mass of
+its kernel: a draw is rounded to a cell.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ def _circular(space: Box | Lattice) -> bool:
 
 def _apart(first: Float[Array, "*n d"], second: Float[Array, "*m d"], space: Box | Lattice) -> Float[Array, "*k d"]:
     """The difference of points; along circular coordinates the shorter way round."""
-    return space.difference(first, second) if isinstance(space, Box) and space.circular else first - second
+    return space.difference(first, second) if isinstance(space, Box) else first - second
 
 
 def kernel_space(space: StateSpace) -> Box | Lattice:
