@@ -151,13 +151,6 @@ class Gridworld(Stencil):
             )
 
     def check_policy(self, policy: Policy) -> None:
-        if policy is None:
-            return
-        if not callable(getattr(policy, "log_probs", None)):
-            raise InputError(
-                f"A policy of Gridworld has log_probs(destinations), for example nbf.GoalPolicy(goal, temperature); got "
-                f"{type(policy).__name__}."
-            )
         if isinstance(policy, GoalPolicy) and jnp.shape(policy.goal) != (self.space.dimension,):
             raise InputError(
                 f"A goal in a {self.space.dimension}-D Gridworld is {self.space.dimension} numbers; got shape "

@@ -73,7 +73,7 @@ class FiniteEnvironment(KnownTransitions):
             raise InputError(f"Action {int(value)} is none of the {actions} actions 0..{actions - 1} of this environment.")
         if value.dtype.kind != "f" or value.shape not in ((actions,), (size, actions)):
             return  # `_row` says what a policy is
-        rows = value.reshape(-1, actions)
+        rows = value.reshape(-1, actions).astype(np.float64)
         totals = rows.sum(axis=1)
         # A row of zeros leaves the state as it is.
         bad = ~((np.abs(totals - 1.0) <= ROW_TOLERANCE) | (totals == 0)) | np.any(~(rows >= 0), axis=1)

@@ -17,6 +17,7 @@ from pathlib import Path
 import jax
 
 from nbf import prng
+from nbf.compiling import without_alarms
 from nbf.contracts import Environment, Family, Filter, Policy, StateSpace
 from nbf.environments.functional import One
 from nbf.errors import InputError
@@ -120,8 +121,9 @@ def fit(
     settings = training if steps is None else replace(training, steps=steps)
     # Hashed and compared with run files: these words stay.
     purpose = f"{config} on {horizon} steps of {name}, spread by {wall_band:g}, in {type(environment).__name__}"
-    trained, before = _train(seed, config, source, environment.space, settings, purpose, resume, progress)
-    fitted = _measured(seed, trained, config, source, name, progress)
+    with without_alarms():
+        trained, before = _train(seed, config, source, environment.space, settings, purpose, resume, progress)
+        fitted = _measured(seed, trained, config, source, name, progress)
     return replace(fitted, seconds=before + time.monotonic() - begin)
 
 
