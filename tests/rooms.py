@@ -35,7 +35,16 @@ CORE = ("nbf.errors", "nbf.calls", "nbf.capability", "nbf.contracts", "nbf.capab
 MODELS = (*CORE, "nbf.resampling", "nbf.models")
 FILTERS = (*CORE, "nbf.resampling", "nbf.environments", "nbf.beliefs", "nbf.filters")
 READ_AND_WRITTEN = ("nbf.files.regular", "nbf.files.atomic")
-LIBRARY = (*FILTERS, "nbf.compiling", "nbf.models", "nbf.sources", *READ_AND_WRITTEN, "nbf.training", "nbf.files", "nbf.evaluation")
+LIBRARY = (
+    *FILTERS,
+    "nbf.compiling",
+    "nbf.models",
+    "nbf.sources",
+    *READ_AND_WRITTEN,
+    "nbf.training",
+    "nbf.files",
+    "nbf.evaluation",
+)
 RECORDS = ("nbf.errors", *READ_AND_WRITTEN, "nbf_paper.names", "nbf_paper.records", "nbf_paper.pictures")
 PAPER = ("nbf_paper.config", "nbf_paper.donuts")
 

@@ -23,7 +23,7 @@ If you'd like to file a bug, run with envvar XLA_FLAGS=--xla_dump_to=/tmp/foo an
 """
 SLOW = b"""2026-11-17 14:00:42.671922: E external/xla/xla/service/slow_operation_alarm.cc:73]
 ********************************
-[Compiling module jit_f] Very slow compile? If you want to file a bug, run with envvar XLA_FLAGS=--xla_dump_to=/tmp/foo \
+[Compiling module jit_f] Very slow compile? If you want to file a bug, run with envvar XLA_FLAGS=--xla_dump_to=foo \
 and attach the results.
 ********************************
 """
@@ -62,7 +62,9 @@ def test_stderr_is_filtered_inside_and_only_inside(capfd):
     os.write(2, b"\n" + FOLDING)
     assert sys.stderr is before
     said = capfd.readouterr().err
-    assert sorted(said.replace(FOLDING.decode(), "").split("\n")) == sorted(["inside", "by Python", "nested", "no end", ""])
+    assert sorted(said.replace(FOLDING.decode(), "").split("\n")) == sorted(
+        ["inside", "by Python", "nested", "no end", ""]
+    )
     assert said.count("Constant folding") == 1
 
 

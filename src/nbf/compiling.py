@@ -1,8 +1,8 @@
 """What the compiler is doing, said in a line; what it prints about that itself, kept from the terminal.
 
 XLA writes "Very slow compile?" and "Constant folding an instruction is taking > 1s", a dozen lines with a piece of the
-program, to the process's stderr from C++, and has no option against it. They tell a user nothing: `without_alarms` drops
-them, and nothing else, while a function of this library runs. Importing the library changes nothing.
+program, to the process's stderr from C++, and has no option against it. They tell a user nothing: `without_alarms`
+drops them, and nothing else, while a function of this library runs. Importing the library changes nothing.
 """
 
 from __future__ import annotations

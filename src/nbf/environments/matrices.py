@@ -70,7 +70,9 @@ class FiniteEnvironment(KnownTransitions):
         actions, size = self.moves.shape[:2]
         value = np.asarray(policy)
         if value.shape == () and value.dtype.kind in "iu" and not 0 <= int(value) < actions:
-            raise InputError(f"Action {int(value)} is none of the {actions} actions 0..{actions - 1} of this environment.")
+            raise InputError(
+                f"Action {int(value)} is none of the {actions} actions 0..{actions - 1} of this environment."
+            )
         if value.dtype.kind != "f" or value.shape not in ((actions,), (size, actions)):
             return  # `_row` says what a policy is
         rows = value.reshape(-1, actions).astype(np.float64)

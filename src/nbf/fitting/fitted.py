@@ -145,8 +145,8 @@ class FittedModel:
                 "see `wall_band` of nbf.fit"
             )
         limits = (
-            "The verdict is on the model, given samples of its teacher's beliefs. It says nothing of a filter with this "
-            "model, which lives on its own beliefs: compare fitted.filter(n) with fitted.ceiling() and with "
+            "The verdict is on the model, given samples of its teacher's beliefs. It says nothing of a filter with it, "
+            "which lives on its own beliefs: compare fitted.filter(n) with fitted.ceiling() and with "
             "nbf.ParticleFilter(n)."
         )
         return "\n".join([*lines, "", str(self.calibration), "", limits])

@@ -119,7 +119,9 @@ def _episodic_source(
         return PrefixPosteriors(family, horizon), "the exact filter"
     listed = capability(environment, Enumerable) is not None
     filter = teacher or (ExactFilter() if listed else ParticleFilter(particles))
-    return EpisodePosteriors(filter, family, horizon), "the exact filter" if teacher is None and listed else _name(filter)
+    return EpisodePosteriors(filter, family, horizon), "the exact filter" if teacher is None and listed else _name(
+        filter
+    )
 
 
 def _name(teacher: Filter) -> str:
