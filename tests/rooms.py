@@ -60,7 +60,11 @@ ROOMS = (
     Room("nbf.spaces", "what states are, as numbers for a network", CORE[:6]),
     Room("nbf.resampling", "few weighted points for many; log weights", CORE),
     Room("nbf.environments", "Gridworld, Goofspiel, Triangulation, linear-Gaussian, your own", CORE),
-    Room("nbf.beliefs", "particles, categorical, Gaussian, kernel density, ...", (*CORE, "nbf.resampling")),
+    Room(
+        "nbf.beliefs",
+        "particles, categorical, Gaussian, kernel density, ...",
+        (*CORE, "nbf.dispatch", "nbf.resampling"),
+    ),
     Room("nbf.models", "encoders and decoders: what embeds a set of states and samples it anew", MODELS[:-1]),
     Room("nbf.filters", "every filter", FILTERS[:-1]),
     Room("nbf.sources", "beliefs to train on", FILTERS),

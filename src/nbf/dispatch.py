@@ -60,6 +60,8 @@ class _Flat:
 
 PLAIN = (bool, int, float, np.generic, np.ndarray)
 """Numbers that are not JAX arrays."""
+NUMBERS = (jax.Array, complex, *PLAIN)
+"""What a compiled function takes."""
 
 _TOKENS: WeakValueDictionary[Any, _Token] = WeakValueDictionary()
 """The token of each structure, for as long as a flattened module or a compiled step has it."""
@@ -80,7 +82,7 @@ def _is_fixed(structure: Any) -> bool:
 
 def _is_constant(leaf: Any) -> bool:
     """Whether a leaf is a number or a JAX array that exists, so that it will never change."""
-    return not isinstance(leaf, np.ndarray | Tracer) and isinstance(leaf, (jax.Array, complex, *PLAIN))
+    return not isinstance(leaf, np.ndarray | Tracer) and isinstance(leaf, NUMBERS)
 
 
 def _flat(module: PyTree) -> _Flat:
@@ -207,9 +209,10 @@ def _evaluate(method: Callable, places: tuple[int, ...], settings: tuple[Any, ..
 
     # Not the cache of modules: that would keep 64 beliefs alive, however large.
     leaves, structure = jax.tree.flatten(tuple(arguments))
-    if not all(isinstance(leaf, (jax.Array, complex, *PLAIN)) and not isinstance(leaf, Tracer) for leaf in leaves):
+    if not all(isinstance(leaf, NUMBERS) and not isinstance(leaf, Tracer) for leaf in leaves):
         return plain(*arguments)
-    key = (method, settings, structure)
+    # By shape too: what a method returns may have a static field that is taken from one.
+    key = (method, settings, structure, *[getattr(leaf, "shape", ()) for leaf in leaves])
     try:
         compiled = _COMPILED.get(key)
     except TypeError:  # a setting or a static field that has no hash

@@ -18,9 +18,9 @@ class AskedError(Exception):
 def test_there_are_several_draws_for_each_particle(particles, draws, key, monkeypatch):
     """Up to 32 particles as many as the tables were made with."""
     world = nbf.environment(
-        init=lambda key: jax.random.normal(key, (1,)),
+        init=lambda key: jax.random.randint(key, (1,), 0, 3),
         transition=lambda key, state, policy: state,
-        observe=lambda key, state, next_state: next_state[0],
+        observe=lambda key, state, next_state: 0.0,
         log_likelihood=lambda observation, state, next_state: 0.0,
         space=nbf.Lattice((3,)),
         look_ahead=lambda observation, state, policy: 0.0,

@@ -17,13 +17,16 @@ from worlds import posterior, three_rooms
 import nbf
 from nbf.capabilities import Episodic
 from nbf.errors import InputError
+from nbf.evaluation.calibration import Calibration
 from nbf.filters.neural import IndependentProposal
+from nbf.fitting import fit
 from nbf.fitting.fitted import FittedModel
 from nbf.fitting.reference import WRITTEN, described, rebuilt
 from nbf.fitting.teacher import belief_source, horizon_of
 from nbf.models.autoregressive import AutoregressiveConfig
 from nbf.models.set_encoder import MeanConfig
 from nbf.training.config import FitConfig
+from nbf.training.fit import Fitted
 
 CARDS = 3
 SHORT = FitConfig(steps=20, batch=4, samples=8)
@@ -33,13 +36,33 @@ def games() -> nbf.GoofspielFamily:
     return nbf.GoofspielFamily(network_pool(CARDS, size=2), nbf.GoofspielGame(CARDS))
 
 
+def learn() -> FittedModel:
+    small = {"decoder": AutoregressiveConfig(width=8, depth=1), "encoder": MeanConfig(8, 1), "embedding": 4}
+    return nbf.fit(games(), training=SHORT, progress=False, **small)
+
+
+ASLEEP = 0.5
+"""Seconds that the stub of calibration takes."""
+
+
+def asleep(*_, **__) -> Calibration:
+    time.sleep(ASLEEP)
+    flat, half = np.ones((1, 2)), np.full(1, 0.5)
+    return Calibration(
+        beliefs=1, embed=1, held_out=1, draws=1, nll=0.0, nll_error=0.0, impossible=0.0, energy=0.0, energy_error=0.0,
+        js=None, js_error=None, pit=flat, pit_band=flat, pit_p=np.ones(1), levels=half, coverage=half,
+        coverage_band=half, coverage_bias_error=1.0,
+    )  # fmt: skip
+
+
 @functools.cache
 def fitted() -> tuple[FittedModel, float]:
-    """A model of Goofspiel by `nbf.fit`, and the seconds that the call took."""
-    begin = time.monotonic()
-    small = {"decoder": AutoregressiveConfig(width=8, depth=1), "encoder": MeanConfig(8, 1), "embedding": 4}
-    result = nbf.fit(games(), training=SHORT, progress=False, **small)
-    return result, time.monotonic() - begin
+    """What `nbf.fit` makes of Goofspiel, neither trained nor measured, and the seconds that the call took."""
+    begin, none = time.monotonic(), np.zeros(0, np.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fit, "train", lambda model, *_, **__: Fitted(model, none, 0.0, none))
+        patch.setattr(fit, "calibrate", asleep)
+        return learn(), time.monotonic() - begin
 
 
 def test_goofspiel_is_fitted_like_any_family():
@@ -48,12 +71,24 @@ def test_goofspiel_is_fitted_like_any_family():
     assert horizon_of(games(), None) == games().game.rounds
     assert result.teacher == "the exact filter"
     assert result.model.space.signature == games().sample(jax.random.key(0))[0].space.signature
+
+
+@pytest.mark.slow
+def test_goofspiel_is_trained_and_filtered(key):
+    """From end to end."""
+    result = learn()
     assert np.isfinite(result.calibration.nll)
+    environments, policies, observations, _ = games().episode(key)
+    for filter in (result.filter(8), result.ceiling(8)):
+        _, infos = nbf.run(filter, key, observations, environments, policies, changing=True)
+        assert np.all(np.isfinite(infos.log_evidence))
 
 
 def test_all_of_the_time_is_counted():
+    """Calibration too."""
     result, seconds = fitted()
-    np.testing.assert_allclose(result.seconds, seconds, rtol=0.05)
+    assert ASLEEP < result.seconds <= seconds
+    np.testing.assert_allclose(result.seconds, seconds, rtol=0.2)
 
 
 def test_a_summary_does_not_judge_the_filter():
@@ -157,14 +192,21 @@ def test_their_beliefs_are_those_of_all_trajectories(key):
         assert_frequencies(np.bincount(np.asarray(states[depth, :, 0]), minlength=3), truth, detects=0.1)
 
 
-def test_a_particle_filter_teaches_where_nothing_is_listed():
-    class Unlisted(Reacting):
-        pass
+def bounded_line() -> nbf.Environment:
+    return nbf.environment(
+        init=lambda key: jnp.zeros(1),
+        transition=lambda key, state, policy: state,
+        observe=lambda key, state, next_state: next_state[0],
+        log_likelihood=lambda observation, state, next_state: 0.0,
+        space=nbf.Box((0.0,), (1.0,)),
+    )
 
+
+def test_another_teacher_may_be_named():
     teacher = nbf.ParticleFilter(16)
-    source, name = belief_source(Unlisted(), three_rooms(), horizon=2, particles=8, teacher=teacher, wall_band=0.0)
+    source, name = belief_source(Reacting(), three_rooms(), horizon=2, particles=8, teacher=teacher, wall_band=0.0)
     assert isinstance(source, nbf.EpisodePosteriors)
     assert source.filter is teacher
     assert name == "a particle filter of 16"
     with pytest.raises(InputError, match=r"wall_band.*Episodic"):
-        belief_source(Unlisted(), three_rooms(), horizon=2, particles=8, teacher=teacher, wall_band=0.1)
+        belief_source(Reacting(), bounded_line(), horizon=2, particles=8, teacher=None, wall_band=0.1)

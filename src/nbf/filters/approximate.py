@@ -47,8 +47,8 @@ class ApproxBeliefs(Filter):
         check_space(self.model, environment)
         if isinstance(self.truth, ExactFilter) and capability(environment, Enumerable) is None:
             raise InputError(
-                "Approx Beliefs embed samples of the truth, which is the exact filter unless another one is named; but the "
-                f"states of {type(environment).__name__} cannot be listed (it does not claim Enumerable). Name another: "
+                "Approx Beliefs embed samples of the truth, which is the exact filter unless another one is named; but "
+                f"states of {type(environment).__name__} cannot be listed (it does not claim Enumerable). Name one: "
                 "ApproxBeliefs(model, truth=nbf.ParticleFilter(4096)), or fitted.ceiling() after nbf.fit."
             )
         return self._embed(key, self.truth.init(key, environment), environment)

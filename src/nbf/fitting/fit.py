@@ -17,6 +17,7 @@ from pathlib import Path
 import jax
 
 from nbf import prng
+from nbf.calls import check_policy
 from nbf.compiling import without_alarms
 from nbf.contracts import Environment, Family, Filter, Policy, StateSpace
 from nbf.environments.functional import One
@@ -90,8 +91,7 @@ def fit(
 
     Args:
         family: A family, one environment with its policy, or one environment whose policy is None.
-        horizon: Length of the episodes whose beliefs are learned; None is 20, or the whole episode of an `Episodic`
-            family, whose environments or policies follow from what the observer saw.
+        horizon: Length of the episodes whose beliefs are learned; None is 20, or that of an `Episodic` family's own.
         seed: Root seed of all randomness.
         decoder: Config of the decoder; None chooses by the state space.
         encoder: Config of the encoder; None is `MeanConfig()`.
@@ -108,12 +108,8 @@ def fit(
     Returns:
         The trained model with its calibration.
     """
-    begin = time.monotonic()
-    family = _family(family)
-    environment, policy = family.sample(prng.stream(seed, "fit"))
-    environment.check_policy(policy)
-    _check_state(environment)
-    horizon = horizon_of(family, horizon)
+    begin, family = time.monotonic(), _family(family)
+    environment, horizon = _drawn(family, seed), horizon_of(family, horizon)
     source, name = belief_source(
         family, environment, horizon=horizon, particles=particles, teacher=teacher, wall_band=wall_band
     )
@@ -165,6 +161,14 @@ def _family(given: Family | Environment | tuple[Environment, Policy]) -> Family:
     if isinstance(given, Environment):
         return One(given, None)
     return One(*given) if isinstance(given, tuple) else given
+
+
+def _drawn(family: Family, seed: int) -> Environment:
+    """An environment of the family, checked with its policy."""
+    environment, policy = family.sample(prng.stream(seed, "fit"))
+    check_policy(environment, policy)
+    _check_state(environment)
+    return environment
 
 
 def _check_state(environment: Environment) -> None:
