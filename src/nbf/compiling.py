@@ -13,7 +13,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import TextIO
+from typing import Any
 
 SLOW = 5.0
 """Seconds after which it is said what is being done."""
@@ -61,9 +61,9 @@ def without_alarms() -> Iterator[None]:
     """
     global _inside, _undo
     with _lock:
-        _inside += 1
-        if _inside == 1:
+        if _inside == 0:
             _undo = _filtered()
+        _inside += 1
     try:
         yield
     finally:
@@ -114,9 +114,9 @@ def _python_to(terminal: int) -> Callable[[], None]:
     return back
 
 
-def _flush(stream: TextIO | None) -> None:
+def _flush(stream: Any) -> None:
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        stream.flush()  # pyright: ignore[reportOptionalMemberAccess]
+        stream.flush()
 
 
 def _forward(reader: int, terminal: int) -> None:

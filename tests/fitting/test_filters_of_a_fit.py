@@ -185,6 +185,7 @@ def test_their_beliefs_are_those_of_all_trajectories(key):
     """Every belief of an episode, from the family's own observations and policies."""
     source, name = belief_source(Reacting(), three_rooms(), horizon=2, particles=8, teacher=None, wall_band=0.0)
     assert name == "the exact filter"
+    assert isinstance(source, nbf.EpisodePosteriors)
     states, _ = jax.jit(source.episode, static_argnums=1)(key, 4000)
     _, policies, seen, _ = Reacting().episode(jax.random.split(key, 4)[0])
     for depth in range(3):

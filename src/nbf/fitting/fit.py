@@ -110,9 +110,8 @@ def fit(
     """
     begin, family = time.monotonic(), _family(family)
     environment, horizon = _drawn(family, seed), horizon_of(family, horizon)
-    source, name = belief_source(
-        family, environment, horizon=horizon, particles=particles, teacher=teacher, wall_band=wall_band
-    )
+    options = {"horizon": horizon, "particles": particles, "teacher": teacher, "wall_band": wall_band}
+    source, name = belief_source(family, environment, **options)
     config = _model_config(environment.space, decoder, encoder, embedding)
     settings = training if steps is None else replace(training, steps=steps)
     # Hashed and compared with run files: these words stay.
