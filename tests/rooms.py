@@ -35,13 +35,23 @@ CORE = ("nbf.errors", "nbf.calls", "nbf.capability", "nbf.contracts", "nbf.capab
 MODELS = (*CORE, "nbf.resampling", "nbf.models")
 FILTERS = (*CORE, "nbf.resampling", "nbf.environments", "nbf.beliefs", "nbf.filters")
 READ_AND_WRITTEN = ("nbf.files.regular", "nbf.files.atomic")
-LIBRARY = (*FILTERS, "nbf.models", "nbf.sources", *READ_AND_WRITTEN, "nbf.training", "nbf.files", "nbf.evaluation")
+LIBRARY = (
+    *FILTERS,
+    "nbf.compiling",
+    "nbf.models",
+    "nbf.sources",
+    *READ_AND_WRITTEN,
+    "nbf.training",
+    "nbf.files",
+    "nbf.evaluation",
+)
 RECORDS = ("nbf.errors", *READ_AND_WRITTEN, "nbf_paper.names", "nbf_paper.records", "nbf_paper.pictures")
 PAPER = ("nbf_paper.config", "nbf_paper.donuts")
 
 ROOMS = (
     Room("nbf.errors", "the error of bad input, and of a missing extra", jax=False),
     Room("nbf.capability", "how an object tells what it can do", ("nbf.errors",)),
+    Room("nbf.compiling", "what the compiler is doing, and what it prints about that", jax=False),
     Room("nbf.dispatch", "one compiled program for calls of one kind"),
     Room("nbf.calls", "what a call of a filter must fit", ("nbf.errors",)),
     Room("nbf.contracts", "the abstract classes of all others", ("nbf.calls", "nbf.capability", "nbf.dispatch")),
@@ -50,14 +60,18 @@ ROOMS = (
     Room("nbf.spaces", "what states are, as numbers for a network", CORE[:6]),
     Room("nbf.resampling", "few weighted points for many; log weights", CORE),
     Room("nbf.environments", "Gridworld, Goofspiel, Triangulation, linear-Gaussian, your own", CORE),
-    Room("nbf.beliefs", "particles, categorical, Gaussian, kernel density, ...", (*CORE, "nbf.resampling")),
+    Room(
+        "nbf.beliefs",
+        "particles, categorical, Gaussian, kernel density, ...",
+        (*CORE, "nbf.dispatch", "nbf.resampling"),
+    ),
     Room("nbf.models", "encoders and decoders: what embeds a set of states and samples it anew", MODELS[:-1]),
     Room("nbf.filters", "every filter", FILTERS[:-1]),
     Room("nbf.sources", "beliefs to train on", FILTERS),
     Room("nbf.files.regular", "reading of regular files alone", jax=False),
     Room("nbf.files.atomic", "files that are only ever replaced whole", ("nbf.errors", "nbf.files.regular"), jax=False),
     Room("nbf.files", "checkpoints, saved states, the shipped model", (*MODELS, *READ_AND_WRITTEN)),
-    Room("nbf.training", "the optimisation loop", (*CORE, "nbf.files")),
+    Room("nbf.training", "the optimisation loop", (*CORE, "nbf.compiling", "nbf.files")),
     Room("nbf.evaluation", "divergence, calibration", (*CORE, "nbf.resampling", "nbf.beliefs")),
     Room("nbf.fitting", "`nbf.fit`: from a family of environments to a trained filter", LIBRARY),
     Room("nbf.testing", "checks of an environment, a model or a filter of your own", FILTERS),

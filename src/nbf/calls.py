@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Key, PyTree
 
 from nbf.errors import InputError
@@ -38,6 +39,19 @@ def space_of(space: Any) -> SpaceOf:
     """
     told = getattr(space, "bounded", True) or getattr(space, "circular", ())
     return SpaceOf(space.signature if told else "reals")
+
+
+def check_policy(environment: Any, policy: PyTree) -> None:
+    """Raise if an environment refuses a policy. Inside a trace, where its numbers are not known, nothing is checked.
+
+    Args:
+        environment: Of this step.
+        policy: π.
+    """
+    plain = policy is None or isinstance(policy, int | jax.Array)
+    leaves = (policy,) if plain else jax.tree.leaves(policy)
+    if not any(isinstance(leaf, Tracer) for leaf in leaves):
+        type(environment).check_policy(environment, policy)
 
 
 @contextmanager

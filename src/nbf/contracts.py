@@ -23,7 +23,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from nbf import dispatch
-from nbf.calls import check_state, missing_policy_explained
+from nbf.calls import check_policy, check_state, missing_policy_explained
 from nbf.capability import Capable
 
 State = PyTree
@@ -112,6 +112,10 @@ class Environment(Capable):
     def check_observation(self, observation: Observation) -> None:
         """Raise `InputError` unless a concrete observation lies in Y. Called outside jit only."""
 
+    def check_policy(self, policy: Policy) -> None:
+        """Raise `InputError` if a concrete policy is none of this environment's. Called outside jit only. Unless
+        overridden, any policy is taken."""
+
 
 class Family(Capable):
     """A distribution over environments with their policies: what a belief model is trained for.
@@ -128,6 +132,9 @@ class Family(Capable):
 class Belief(eqx.Module):
     """A distribution over hidden states.
 
+    Called from Python, `sample`, `log_prob` and `log_probs` run compiled, once for all beliefs of the same structure;
+    inside a trace they are what they are. `expectation` calls its function anew each time, so that it may be any.
+
     Arguments of the methods:
         key: Random key.
         n: How many states.
@@ -135,6 +142,10 @@ class Belief(eqx.Module):
         states: A set of states.
         function: Of one state; gives a pytree of arrays.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        dispatch.compile_methods(cls, sample=("n",), log_prob=(), log_probs=())
 
     @abstractmethod
     def sample(self, key: Key[Array, ""], n: int) -> State:
@@ -240,7 +251,8 @@ class Filter(eqx.Module):
     """Tracks a belief. Environment and policy are inputs of every step: both may change at any time.
 
     From Python call `step(key, state, observation, environment, policy)`, which checks the observation
-    and runs `update` compiled; inside a compiled function of your own call `update` itself.
+    and runs `update` compiled; inside a compiled function of your own call `update` itself. `belief` is compiled too
+    where it is called from Python.
 
     Arguments of the methods:
         key: Random key.
@@ -250,13 +262,17 @@ class Filter(eqx.Module):
         policy: π of this step.
     """
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        dispatch.compile_methods(cls, belief=())
+
     @property
     def step(self) -> Callable[..., tuple[FilterState, FilterInfo]]:
         """`step(key, state, observation, environment, policy) -> (state, info)`, for Python loops.
 
         Compiled once for all environments and policies of the same structure. An observation
         outside Y is an `InputError`; None is a missing one, and the step predicts. So is a state unlike
-        that of `init`, or a policy of None where the environment needs one.
+        that of `init`, a policy of None where the environment needs one, or one that its `check_policy` refuses.
         """
         # A partial, not a method: looking up a method of an equinox module costs 27 µs, half of what
         # a small particle filter's whole step does.
@@ -293,6 +309,7 @@ def _step(
     if observation is not None and not isinstance(observation, Tracer):
         type(environment).check_observation(environment, observation)
         observation = dispatch.arrays(observation)
+    check_policy(environment, policy)
     return dispatch.call(_update, (self, environment, policy), state, (key, observation))
 
 

@@ -1,4 +1,4 @@
-"""Fast calls of a compiled step from a Python loop.
+"""Fast calls from a Python loop: of a compiled step, and of the compiled methods of a belief.
 
 Flattening an environment or a model at every call costs more than a filter's mathematics. Modules are immutable, so
 each is flattened once and cached by its identity, and the compiled function takes a flat list of arrays. Environments
@@ -12,6 +12,8 @@ Compiled programs take megabytes each. The least recently used ones are dropped,
 
 from __future__ import annotations
 
+import functools
+import inspect
 import itertools
 from collections import OrderedDict
 from collections.abc import Callable
@@ -27,7 +29,7 @@ from jaxtyping import PyTree
 CACHED_MODULES = 64
 """Flattened modules that are kept; the least recently used one is dropped first."""
 COMPILED_STEPS = 32
-"""Compiled steps that are kept; the least recently used one is dropped first."""
+"""Compiled steps and methods that are kept; the least recently used one is dropped first."""
 IMMUTABLE = (eqx.Module, tuple, str, type(None))
 """Nodes of a tree that nobody can change in place."""
 
@@ -58,11 +60,13 @@ class _Flat:
 
 PLAIN = (bool, int, float, np.generic, np.ndarray)
 """Numbers that are not JAX arrays."""
+NUMBERS = (jax.Array, complex, *PLAIN)
+"""What a compiled function takes."""
 
 _TOKENS: WeakValueDictionary[Any, _Token] = WeakValueDictionary()
 """The token of each structure, for as long as a flattened module or a compiled step has it."""
 _FLAT: OrderedDict[int, _Flat] = OrderedDict()
-_COMPILED: dict[tuple, _Compiled] = {}
+_COMPILED: dict[tuple, Any] = {}
 _CLOCK = itertools.count()
 _same: tuple[tuple[int, ...], list[_Flat], list[Any]] = ((), [], [])
 """The modules of the last call by their ids, flattened, with all of their leaves: most often those of the next one."""
@@ -78,7 +82,7 @@ def _is_fixed(structure: Any) -> bool:
 
 def _is_constant(leaf: Any) -> bool:
     """Whether a leaf is a number or a JAX array that exists, so that it will never change."""
-    return not isinstance(leaf, np.ndarray | Tracer) and isinstance(leaf, (jax.Array, complex, *PLAIN))
+    return not isinstance(leaf, np.ndarray | Tracer) and isinstance(leaf, NUMBERS)
 
 
 def _flat(module: PyTree) -> _Flat:
@@ -108,12 +112,12 @@ def _flattened(fixed: tuple[PyTree, ...]) -> tuple[list[_Flat], list[Any]]:
     return flats, leaves
 
 
-def _compiled(key: tuple, method: Callable, *structures: Any) -> _Compiled:
-    """Make room, then enter a step that is compiled when it is called."""
+def _entered(key: tuple, compiled: Any) -> Any:
+    """Make room, then enter a program that is compiled when it is called."""
     while len(_COMPILED) >= COMPILED_STEPS:
         del _COMPILED[min(_COMPILED, key=lambda known: _COMPILED[known].used)]
-    made = _COMPILED[key] = _Compiled(method, *structures)
-    return made
+    _COMPILED[key] = compiled
+    return compiled
 
 
 def call(method: Callable, fixed: tuple[PyTree, ...], state: PyTree, moving: PyTree) -> tuple[PyTree, PyTree]:
@@ -143,7 +147,7 @@ def call(method: Callable, fixed: tuple[PyTree, ...], state: PyTree, moving: PyT
     compiled = _COMPILED.get(key)
     if compiled is None:
         structures = [flat.structure for flat in flats]
-        compiled = _compiled(key, method, *structures, state_structure, moving_structure)
+        compiled = _entered(key, _Compiled(method, *structures, state_structure, moving_structure))
     compiled.used = next(_CLOCK)
     given = compiled.function(*leaves, *state_leaves, *moving_leaves)
     result = compiled.result
@@ -151,6 +155,74 @@ def call(method: Callable, fixed: tuple[PyTree, ...], state: PyTree, moving: PyT
     if result.is_fixed:
         _latest = (after, given[: result.size], result.state_structure)
     return after, more
+
+
+def from_python(method: Callable, *static: str) -> Callable:
+    """Compile a method for calls from Python, once for each tree structure and each value of its static arguments.
+
+    Inside a trace it is called as it is; so is it where an argument holds something that is no number.
+
+    Args:
+        method: A pure method of a module.
+        static: Names of the arguments that are part of the program, such as the size of a result.
+
+    Returns:
+        A method that gives the same.
+    """
+    signature = inspect.signature(method)
+    names = tuple(signature.parameters)
+    places = tuple(names.index(name) for name in static)
+
+    @functools.wraps(method)
+    def dispatched(*arguments: Any, **named: Any) -> Any:
+        if named:
+            arguments = signature.bind(*arguments, **named).args
+        if len(arguments) != len(names):
+            return method(*arguments)
+        settings = tuple(arguments[place] for place in places)
+        return _evaluate(method, places, settings, [each for i, each in enumerate(arguments) if i not in places])
+
+    return dispatched
+
+
+def compile_methods(kind: type, **methods: tuple[str, ...]) -> None:
+    """Compile methods that a class defines, see `from_python`.
+
+    Args:
+        kind: The class.
+        **methods: The static arguments of each method, by its name; one that the class inherits is left as it is.
+    """
+    for name, static in methods.items():
+        method = vars(kind).get(name)
+        if inspect.isfunction(method) and not getattr(method, "__isabstractmethod__", False):
+            setattr(kind, name, from_python(method, *static))
+
+
+def _evaluate(method: Callable, places: tuple[int, ...], settings: tuple[Any, ...], arguments: list[Any]) -> Any:
+    """`method` of its arguments, in which the settings stand at their places."""
+
+    def plain(*arguments: Any) -> Any:
+        whole = list(arguments)
+        for place, setting in zip(places, settings, strict=True):
+            whole.insert(place, setting)
+        return method(*whole)
+
+    # Not the cache of modules: that would keep 64 beliefs alive, however large.
+    leaves, structure = jax.tree.flatten(tuple(arguments))
+    if not all(isinstance(leaf, NUMBERS) and not isinstance(leaf, Tracer) for leaf in leaves):
+        return plain(*arguments)
+    # By shape too: what a method returns may have a static field that is taken from one.
+    key = (method, settings, structure, *[getattr(leaf, "shape", ()) for leaf in leaves])
+    try:
+        compiled = _COMPILED.get(key)
+    except TypeError:  # a setting or a static field that has no hash
+        return plain(*arguments)
+    if compiled is None:
+        compiled = _entered(key, _CompiledMethod(plain, structure))
+    compiled.used = next(_CLOCK)
+    made = iter(compiled.function(*leaves))
+    result = compiled.result
+    return result.structure.unflatten(next(made) if place is None else leaves[place] for place in result.passed)
 
 
 def arrays(numbers: PyTree) -> PyTree:
@@ -210,5 +282,32 @@ class _Compiled:
                 start += structure.num_leaves
             *first, moving = arguments
             return result.note(*method(*first, *moving))
+
+        self.function = jax.jit(flat_method)
+
+
+class _Value:
+    """What tracing finds out of the value of a method."""
+
+    structure: Any
+    passed: list[int | None]
+    """For each leaf the place of the argument that it is: a belief shares the parameters of its filter's model. None
+    for a leaf that was computed."""
+
+
+class _CompiledMethod:
+    """A method as a compiled function of flat arrays. As above, nothing in it refers back to it."""
+
+    __slots__ = ("function", "result", "used")
+
+    def __init__(self, method: Callable, structure: Any):
+        self.used = next(_CLOCK)
+        self.result = result = _Value()
+
+        def flat_method(*leaves: Any) -> list[Any]:
+            given, result.structure = jax.tree.flatten(method(*structure.unflatten(leaves)))
+            places = {id(leaf): place for place, leaf in enumerate(leaves)}
+            result.passed = [places.get(id(leaf)) for leaf in given]
+            return [leaf for leaf, place in zip(given, result.passed, strict=True) if place is None]
 
         self.function = jax.jit(flat_method)

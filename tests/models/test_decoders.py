@@ -18,7 +18,7 @@ from nbf.beliefs.model import ModelBelief
 from nbf.errors import InputError
 from nbf.models.belief_model import EnumeratedConfig, FlowConfig
 from nbf.models.flow import EDGE
-from nbf.spaces import Box, Lattice
+from nbf.spaces import Lattice
 
 SHAPES = [(5,), (3, 4), (2, 3, 2)]
 each_model = pytest.mark.parametrize("name", MODELS)
@@ -289,12 +289,6 @@ def test_a_model_belief_is_its_model(name, key):
     theirs = draw(model, jax.random.fold_in(key, 1), embedding, 40_000, model.space)
     shares = [np.mean((np.asarray(states)[:, None] == points).all(-1), axis=0) for states in (drawn, theirs)]
     np.testing.assert_allclose(*shares, rtol=0, atol=monte_carlo(0.5**0.5, 40_000))
-
-
-def test_an_expectation_over_a_space_that_cannot_be_listed_is_refused(key):
-    model = model_of("tabular", (5,))
-    with pytest.raises(InputError, match="box"):
-        ModelBelief(model, jnp.ones(5) / 5, Box((0.0,), (1.0,))).expectation(lambda state: state)
 
 
 @pytest.mark.parametrize(

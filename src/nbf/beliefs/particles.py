@@ -11,6 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Key, PyTree
 
+from nbf import dispatch
 from nbf.contracts import Belief, State
 from nbf.errors import InputError
 from nbf.resampling import schemes as resampling
@@ -18,12 +19,19 @@ from nbf.resampling.weights import normalize
 
 
 class ParticleBelief(Belief):
-    """The distribution that puts weight w_i on state x_i. The weights of equal states add up."""
+    """The distribution that puts weight w_i on state x_i. The weights of equal states add up.
+
+    Of states that are real vectors no two are equal, and points have no density. There `density` answers `log_prob`;
+    samples and expectations are those of the points in either case.
+    """
 
     states: State
     """Leading axis n on every leaf."""
     log_weights: Float[Array, " n"]
     """Not necessarily normalised; some entry must have weight."""
+    density: Belief | None = None
+    """What `log_prob` says: a kernel density on the same set, where a particle filter's states are those of a `Box`.
+    None: the weights of the states that are equal to the one asked for."""
 
     def __check_init__(self) -> None:
         n = self.log_weights.shape[0]
@@ -47,6 +55,9 @@ class ParticleBelief(Belief):
         return jax.tree.map(lambda leaf: leaf[drawn], self.states)
 
     def log_prob(self, state: State) -> Float[Array, ""]:
+        if self.density is not None:
+            return self.density.log_prob(state)
+
         def same(leaf: Array, value: Array) -> Array:
             return jnp.all(jnp.reshape(leaf == value, (leaf.shape[0], -1)), axis=1)
 
@@ -60,11 +71,16 @@ class ParticleBelief(Belief):
         return jax.vmap(self.log_prob)(states)
 
     def expectation(self, function: Callable[[State], Any]) -> PyTree:
-        weights = jnp.exp(normalize(self.log_weights)[0])
+        return _means(self.log_weights, jax.vmap(function)(self.states))
 
-        def mean(values: Array) -> Array:
-            aligned = jnp.reshape(weights, (-1,) + (1,) * (values.ndim - 1))
-            # Where the weight is zero, the value may be NaN.
-            return jnp.sum(jnp.where(aligned > 0, aligned * values, 0.0), axis=0)
 
-        return jax.tree.map(mean, jax.vmap(function)(self.states))
+@dispatch.from_python
+def _means(log_weights: Float[Array, " n"], values: PyTree) -> PyTree:
+    weights = jnp.exp(normalize(log_weights)[0])
+
+    def mean(leaf: Array) -> Array:
+        aligned = jnp.reshape(weights, (-1,) + (1,) * (leaf.ndim - 1))
+        # Where the weight is zero, the value may be NaN.
+        return jnp.sum(jnp.where(aligned > 0, aligned * leaf, 0.0), axis=0)
+
+    return jax.tree.map(mean, values)

@@ -30,7 +30,7 @@ class Scheduled(Family, Capability):
 
 class Episodic(Family, Capability):
     """Environments that follow from earlier observations, as when the observer acts on them: an episode is made whole.
-    Buys `EpisodePosteriors`.
+    Buys beliefs of such episodes to train on: `nbf.fit`, `EpisodePosteriors`.
 
     Arguments of the methods:
         key: Random key.

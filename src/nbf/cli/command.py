@@ -30,6 +30,7 @@ from tyro.conf import (
 )
 
 from nbf.cli.streams import ERROR, FAILED, INTERRUPTED, AnswersConsole, guarded, say, visible_answer, wide_enough
+from nbf.compiling import without_alarms
 from nbf.errors import InputError, optional_imports
 
 __all__ = ["ERROR", "FAILED", "INTERRUPTED", "Command", "Flag", "is_mistake", "run", "say", "sentence", "table_of"]
@@ -169,7 +170,7 @@ def _answered(command: Command, prog: str, typed: str) -> int:
         command = replace(command, command=typed)
     try:
         _check_working_folder()
-        with optional_imports(f"`{prog} {type(command).__name__.lower()}`", command_line=True):
+        with without_alarms(), optional_imports(f"`{prog} {type(command).__name__.lower()}`", command_line=True):
             answer = command.answer()
     except KeyboardInterrupt as stop:
         done = f"training {stop}; it goes on with" if str(stop) else "stopped; no file is incomplete. Go on with"

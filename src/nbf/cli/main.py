@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional, arg
 
-from nbf.cli.command import FAILED, Command, Flag, run, table_of
+from nbf.cli.command import FAILED, Command, Flag, run, say, table_of
 from nbf.files.atomic import check_writable
 
 Checkpoint = Annotated[Positional[Path], arg(metavar="CHECKPOINT")]
@@ -109,9 +109,11 @@ class Check(Command):
     subject: Annotated[Positional[str], arg(metavar="SUBJECT", help=SUBJECT)]
 
     def answer(self) -> dict[str, Any]:
+        from nbf.compiling import after_a_while
         from nbf.testing import check, load
 
-        report = check(load(self.subject))
+        with after_a_while(lambda: say(f"nbf: compiling and checking {self.subject}; every check has its program")):
+            report = check(load(self.subject))
         return {**asdict(report), "subject": self.subject, "passed": report.passed, "text": str(report)}
 
     def show(self, answer: dict[str, Any], console: Console) -> None:

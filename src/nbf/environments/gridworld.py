@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from nbf import prng
 from nbf.capabilities import Stencil
-from nbf.contracts import Family, Observation
+from nbf.contracts import Family, Observation, Policy
 from nbf.environments.functional import One
 from nbf.errors import InputError
 from nbf.spaces import Lattice
@@ -148,6 +148,13 @@ class Gridworld(Stencil):
             raise InputError(
                 f"Observation {int(value)} is outside the alphabet 0..{self.num_symbols - 1} of a "
                 f"{self.space.dimension}-D Gridworld ({self.num_symbols - 1} directions, then the bump)."
+            )
+
+    def check_policy(self, policy: Policy) -> None:
+        if isinstance(policy, GoalPolicy) and jnp.shape(policy.goal) != (self.space.dimension,):
+            raise InputError(
+                f"A goal in a {self.space.dimension}-D Gridworld is {self.space.dimension} numbers; got shape "
+                f"{jnp.shape(policy.goal)}."
             )
 
     def states(self) -> Int[Array, "cells d"]:

@@ -65,6 +65,30 @@ class FiniteEnvironment(TransitionMatrix):
                 f"({value.dtype} of shape {value.shape})."
             )
 
+    def check_policy(self, policy: Policy) -> None:
+        if not self.controlled or policy is None:
+            return
+        actions, size = self.moves.shape[:2]
+        value = np.asarray(policy)
+        if value.shape == () and value.dtype.kind in "iu" and not 0 <= int(value) < actions:
+            raise InputError(
+                f"Action {int(value)} is none of the {actions} actions 0..{actions - 1} of this environment."
+            )
+        if value.dtype.kind != "f" or value.shape not in ((actions,), (size, actions)):
+            return  # `_row` says what a policy is
+        rows = value.reshape(-1, actions).astype(np.float64)
+        totals = rows.sum(axis=1)
+        # A row of zeros leaves the state as it is.
+        bad = ~((np.abs(totals - 1.0) <= ROW_TOLERANCE) | (totals == 0)) | np.any(~(rows >= 0), axis=1)
+        if np.any(bad):
+            row = int(np.argmax(bad))
+            where = f" in state {row}" if value.ndim == 2 else ""
+            raise InputError(
+                f"The probabilities of the {actions} actions{where} must be 0 or more and sum to 1 (or all be 0: the "
+                f"state then stays); they are {rows[row].tolist()}, with sum {float(totals[row]):.6g}. Normalise them, "
+                "or pass the action that is taken as an integer."
+            )
+
     def states(self) -> Int[Array, "S 1"]:
         return jnp.asarray(self.space.points())
 

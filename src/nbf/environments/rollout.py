@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, Key, PyTree
 
-from nbf.calls import missing_policy_explained
+from nbf.calls import check_policy, missing_policy_explained
 from nbf.capabilities import Episodic, Scheduled
 from nbf.capability import capability
 from nbf.contracts import Environment, Family, Observation, Policy, State
@@ -52,6 +52,8 @@ def rollout(
     Returns:
         The states x_0..x_steps and the observations y_1..y_steps, each with a leading axis.
     """
+    if not changing:
+        check_policy(environment, policy)
     start_key, walk_key = jax.random.split(key)
     start = at_step(environment, 0, changing=changing).init(start_key)
 

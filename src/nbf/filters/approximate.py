@@ -9,7 +9,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from nbf.beliefs.model import ModelBelief
+from nbf.capabilities import Enumerable
+from nbf.capability import capability
 from nbf.contracts import BeliefModel, Embedding, Environment, Filter, FilterInfo, FilterState, Observation, Policy
+from nbf.errors import InputError
 from nbf.filters.checks import check_counts, check_space
 from nbf.filters.exact import ExactFilter
 
@@ -42,6 +45,12 @@ class ApproxBeliefs(Filter):
 
     def init(self, key: Key[Array, ""], environment: Environment) -> ApproxState:
         check_space(self.model, environment)
+        if isinstance(self.truth, ExactFilter) and capability(environment, Enumerable) is None:
+            raise InputError(
+                "Approx Beliefs embed samples of the truth, which is the exact filter unless another one is named; but "
+                f"states of {type(environment).__name__} cannot be listed (it does not claim Enumerable). Name one: "
+                "ApproxBeliefs(model, truth=nbf.ParticleFilter(4096)), or fitted.ceiling() after nbf.fit."
+            )
         return self._embed(key, self.truth.init(key, environment), environment)
 
     def update(

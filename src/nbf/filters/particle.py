@@ -14,15 +14,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
+from nbf.beliefs.kde import KernelDensityBelief
 from nbf.beliefs.particles import ParticleBelief
 from nbf.calls import SpaceOf, space_of
 from nbf.contracts import Environment, Filter, FilterInfo, Observation, Policy, State
 from nbf.errors import InputError
-from nbf.filters.attempts import diverged, some_weight, until_some_weight
+from nbf.filters.attempts import diverged, padded, some_weight, until_some_weight
 from nbf.filters.checks import check_counts
 from nbf.resampling.likelihoods import count_invalid, log_likelihoods
 from nbf.resampling.schemes import RESAMPLERS
 from nbf.resampling.weights import effective_sample_size, normalize, uniform_log_weights
+from nbf.spaces import Box
 
 
 class ParticleState(NamedTuple):
@@ -38,7 +40,8 @@ class ParticleState(NamedTuple):
 
 
 class ParticleFilter(Filter):
-    """SIR with log weights.
+    """SIR with log weights. Where states are those of a `Box`, `log_prob` of its belief is a kernel density on the
+    particles (`nbf.beliefs.kde`).
 
     The product of the steps' evidence is unbiased unless a step is simulated again: the evidence of such a step is
     conditional on some particle having weight, hence biased upwards. With `max_attempts=1` no step is.
@@ -97,7 +100,11 @@ class ParticleFilter(Filter):
         return jax.tree.map(lambda old, new: jnp.where(some_weight(prior), new, old), state, after), info
 
     def belief(self, state: ParticleState, environment: Environment) -> ParticleBelief:
-        return ParticleBelief(state.states, state.log_weights)
+        if not isinstance(environment.space, Box):
+            return ParticleBelief(state.states, state.log_weights)
+        # States without weight may be NaN.
+        sound = ParticleBelief(padded(state.states, state.log_weights), state.log_weights)
+        return ParticleBelief(state.states, state.log_weights, KernelDensityBelief.of(sound, environment.space))
 
     def _parents(self, key: Key[Array, ""], state: ParticleState, attempt: Int[Array, ""]) -> ParticleState:
         """The carried set, resampled if its ESS is low, and before every attempt but the first."""

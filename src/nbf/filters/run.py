@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from jaxtyping import Array, Key, PyTree
 
-from nbf.calls import missing_policy_explained
+from nbf.calls import check_policy, missing_policy_explained
 from nbf.contracts import Environment, Filter, FilterInfo, FilterState, Observation, Policy
 from nbf.environments.rollout import at_step
 
@@ -37,6 +37,8 @@ def run(
     Returns:
         `look` of the state after each step, and the infos, both with a leading axis T.
     """
+    if not changing:
+        check_policy(environment, policy)
     start_key, step_key = jax.random.split(key)
     steps = jax.tree.leaves(observations)[0].shape[0]
 

@@ -17,20 +17,20 @@ from pathlib import Path
 import jax
 
 from nbf import prng
+from nbf.calls import check_policy
+from nbf.compiling import without_alarms
 from nbf.contracts import Environment, Family, Filter, Policy, StateSpace
 from nbf.environments.functional import One
 from nbf.errors import InputError
 from nbf.evaluation.calibration import calibrate
 from nbf.fitting.fitted import FittedModel
-from nbf.fitting.teacher import belief_source, pooled, teacher_quality
+from nbf.fitting.teacher import Posteriors, belief_source, horizon_of, pooled, reference_of, teacher_quality
 from nbf.models.autoregressive import AutoregressiveConfig
 from nbf.models.belief_model import AnyDecoder, AnyEncoder, ModelConfig, space_config
 from nbf.models.dequantization import DequantizedFlowConfig
 from nbf.models.enumerated import EnumeratedDecoderConfig
 from nbf.models.mixture import MixtureConfig
 from nbf.models.set_encoder import MeanConfig, OneHotConfig
-from nbf.sources.exact import ExactPosteriors
-from nbf.sources.filtered import FilterPosteriors
 from nbf.spaces import Box, Lattice, Tokens
 from nbf.training import intervals
 from nbf.training.config import FitConfig
@@ -87,7 +87,7 @@ def encoder_for(space: StateSpace) -> AnyEncoder:
 def fit(
     family: Family | Environment | tuple[Environment, Policy],
     *,
-    horizon: int = 20,
+    horizon: int | None = None,
     seed: int = 0,
     decoder: AnyDecoder | None = None,
     encoder: AnyEncoder | None = None,
@@ -104,7 +104,7 @@ def fit(
 
     Args:
         family: A family, one environment with its policy, or one environment whose policy is None.
-        horizon: Length of the episodes whose beliefs are learned.
+        horizon: Length of the episodes whose beliefs are learned; None is 20, or that of an `Episodic` family's own.
         seed: Root seed of all randomness.
         decoder: Config of the decoder; None chooses by the state space.
         encoder: Config of the encoder; None chooses by the state space.
@@ -121,40 +121,39 @@ def fit(
     Returns:
         The trained model with its calibration.
     """
-    family = _family(family)
-    environment, _ = family.sample(prng.stream(seed, "fit"))
-    _check_state(environment)
-    source, name = belief_source(
-        family, environment, horizon=horizon, particles=particles, teacher=teacher, wall_band=wall_band
-    )
+    begin, family = time.monotonic(), _family(family)
+    environment, horizon = _drawn(family, seed), horizon_of(family, horizon)
+    options = {"horizon": horizon, "particles": particles, "teacher": teacher, "wall_band": wall_band}
+    source, name = belief_source(family, environment, **options)
     config = _model_config(environment.space, decoder, encoder, embedding)
     settings = training if steps is None else replace(training, steps=steps)
     # Hashed and compared with run files: these words stay.
     purpose = f"{config} on {horizon} steps of {name}, spread by {wall_band:g}, in {type(environment).__name__}"
-    trained = _train(seed, config, source, environment.space, settings, purpose, resume, progress)
-    return _measured(seed, trained, config, source, name, progress)
+    with without_alarms():
+        trained, before = _train(seed, config, source, environment.space, settings, purpose, resume, progress)
+        fitted = _measured(seed, trained, config, source, name, progress)
+    return replace(fitted, seconds=before + time.monotonic() - begin)
 
 
 def _train(
     seed: int,
     config: ModelConfig,
-    source: ExactPosteriors | FilterPosteriors,
+    source: Posteriors,
     space: StateSpace,
     settings: FitConfig,
     purpose: str,
     resume: str | Path | None,
     progress: bool,
-) -> Fitted:
-    """Train a new model; its seconds count the making of the beliefs too."""
+) -> tuple[Fitted, float]:
+    """Train a new model; also the seconds of training in sessions before this one, if the run was resumed."""
     model = config.build(prng.stream(seed, "fit", "parameters"))
-    begin = time.monotonic()
     pool = pooled(prng.stream(seed, "fit", "pool"), source, settings, space, progress=progress)
-    made = time.monotonic() - begin
+    begin = time.monotonic()
     trained = train(
         model, pool, settings, key=prng.stream(seed, "fit", "training"), resume=resume, progress=progress,
         title=f"{type(config.decoder).__name__} for {space.signature}", purpose=purpose, held_out=source,
     )  # fmt: skip
-    return replace(trained, seconds=made + trained.seconds)
+    return trained, max(0.0, trained.seconds - (time.monotonic() - begin))
 
 
 def _model_config(
@@ -176,6 +175,14 @@ def _family(given: Family | Environment | tuple[Environment, Policy]) -> Family:
     return One(*given) if isinstance(given, tuple) else given
 
 
+def _drawn(family: Family, seed: int) -> Environment:
+    """An environment of the family, checked with its policy."""
+    environment, policy = family.sample(prng.stream(seed, "fit"))
+    check_policy(environment, policy)
+    _check_state(environment)
+    return environment
+
+
 def _check_state(environment: Environment) -> None:
     """Raise unless the environment's initial state fits its space, as far as shapes tell."""
     space = environment.space
@@ -195,7 +202,7 @@ def _measured(
     seed: int,
     trained: Fitted,
     config: ModelConfig,
-    source: ExactPosteriors | FilterPosteriors,
+    source: Posteriors,
     name: str,
     progress: bool,
 ) -> FittedModel:
@@ -208,5 +215,5 @@ def _measured(
     ess, walls = teacher_quality(prng.stream(seed, "fit", "teacher"), source)
     return FittedModel(
         trained.model, config, calibration, name, ess, walls, len(trained.losses) * intervals.CHUNK, trained.seconds,
-        trained.losses, trained.held_out,
+        trained.losses, trained.held_out, reference_of(source),
     )  # fmt: skip

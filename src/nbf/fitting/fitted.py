@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from nbf.contracts import BeliefModel
+from nbf.contracts import BeliefModel, Filter
 from nbf.errors import InputError
 from nbf.evaluation.calibration import Calibration
 from nbf.files.checkpoint import load_model, save_model
+from nbf.filters.approximate import ApproxBeliefs
 from nbf.filters.neural import NeuralBayesianFilter
+from nbf.fitting.reference import described, rebuilt
 from nbf.models.belief_model import MODELS, ModelConfig
 
 LONGEST_METADATA = 4_000_000
@@ -40,11 +42,15 @@ class FittedModel:
     steps: int
     """Training steps: fewer than allowed if training stopped early."""
     seconds: float
-    """Time spent on making beliefs and on training, compilation included."""
+    """Time that `nbf.fit` took: making beliefs, training (over all sessions of a run that was resumed) and calibration,
+    compilation included."""
     losses: Float[np.ndarray, " chunks"]
     """Training loss in nats per sample, averaged over every 20 steps."""
     held_out: Float[np.ndarray, " evaluations"]
     """Loss on held-out beliefs, every 1000 steps, by which training stops early."""
+    reference: Filter | None = None
+    """The filter that made the training beliefs, the truth of `ceiling`. None if that is not known: a filter of your
+    own, or one with a model in it, is not in the file."""
 
     def filter(self, num_particles: int = 32, *, max_attempts: int = 5) -> NeuralBayesianFilter:
         """Make a filter with this model.
@@ -58,6 +64,37 @@ class FittedModel:
         """
         return NeuralBayesianFilter(self.model, num_particles, max_attempts=max_attempts)
 
+    def faithful(self, num_particles: int = 32, *, max_attempts: int = 5) -> NeuralBayesianFilter:
+        """Make the paper's filter with this model: Algorithm 1, independent draws and no correction.
+
+        Args:
+            num_particles: Particles simulated per step.
+            max_attempts: How often a step is simulated at most while all weights are zero.
+
+        Returns:
+            The filter.
+        """
+        return NeuralBayesianFilter.faithful(self.model, num_particles, max_attempts=max_attempts)
+
+    def ceiling(self, num_samples: int = 64, *, truth: Filter | None = None) -> ApproxBeliefs:
+        """Make the filter that embeds samples of the truth at each step (the paper's "Approx Beliefs"): its error is
+        the model's alone, the least that a filter with this model can have.
+
+        Args:
+            num_samples: Samples of the truth at each step.
+            truth: The filter that is taken for the truth; None is the one that made the training beliefs.
+
+        Returns:
+            The filter.
+        """
+        truth = self.reference if truth is None else truth
+        if truth is None:
+            raise InputError(
+                f"The file of this model does not hold its teacher, {self.teacher}. Pass it, or a better one: "
+                "fitted.ceiling(truth=filter), for example truth=nbf.ParticleFilter(4096)."
+            )
+        return ApproxBeliefs(self.model, num_samples, truth=truth)
+
     def save(self, path: str | Path) -> None:
         """Save the model and everything else here. `nbf.load_model` reads the model alone.
 
@@ -65,6 +102,7 @@ class FittedModel:
             path: File to write, usually `.safetensors`.
         """
         known = {name: getattr(self, name) for name in _KNOWN}
+        known["reference"] = described(self.reference)
         save_model(path, self.model, self.config, fitted=json.dumps(known, default=_plain))
 
     @classmethod
@@ -87,7 +125,9 @@ class FittedModel:
             values = json.loads(note)
             calibration = Calibration(**_typed(Calibration, values.pop("calibration")))
             _check_shapes(calibration)
-            return cls(model=model, config=config, calibration=calibration, **_typed(cls, values))
+            reference = rebuilt(values.pop("reference", None))  # files of older versions do not tell
+            known = _typed(cls, values)
+            return cls(model=model, config=config, calibration=calibration, reference=reference, **known)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise InputError(
                 f"What is known of the model in {path} cannot be read ({error}); nbf.load_model reads the model alone."
@@ -104,9 +144,15 @@ class FittedModel:
                 f"{self.on_walls:.1%} of their samples lie on a wall of the box, where a density is unbounded: "
                 "see `wall_band` of nbf.fit"
             )
-        return "\n".join([*lines, "", str(self.calibration)])
+        limits = (
+            "The verdict is on the model, given samples of its teacher's beliefs. It says nothing of a filter with it, "
+            "which lives on its own beliefs: compare fitted.filter(n) with fitted.ceiling() and with "
+            "nbf.ParticleFilter(n)."
+        )
+        return "\n".join([*lines, "", str(self.calibration), "", limits])
 
 
+_APART = ("model", "config", "calibration", "reference")
 _KNOWN = tuple(each.name for each in fields(FittedModel) if each.name not in ("model", "config"))
 
 
@@ -117,7 +163,7 @@ def _plain(value: Any) -> Any:
 
 def _typed(kind: type, values: dict[str, Any]) -> dict[str, Any]:
     """The fields of a dataclass from plain values: text, numbers, and lists of numbers as arrays."""
-    wanted = {each.name: str(each.type) for each in fields(kind) if each.name not in ("model", "config", "calibration")}
+    wanted = {each.name: str(each.type) for each in fields(kind) if each.name not in _APART}
     if set(values) != set(wanted):
         raise ValueError(f"expected {', '.join(wanted)}")
     return {name: _one(name, annotation, values[name]) for name, annotation in wanted.items()}

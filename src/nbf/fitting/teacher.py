@@ -1,4 +1,8 @@
-"""The beliefs that `nbf.fit` trains on: exact where states can be enumerated, else those of a filter, the teacher."""
+"""The beliefs that `nbf.fit` trains on: exact where states can be enumerated, else those of a filter, the teacher.
+
+Where the environments of an episode follow from earlier observations (`Episodic`), as when the observer acts on what it
+saw, episodes are the family's own.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +13,25 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
-from nbf.capabilities import Enumerable
+from nbf.capabilities import Enumerable, Episodic, Prefixes
+from nbf.capability import capability
 from nbf.contracts import BeliefSource, Environment, Family, Filter, StateSpace
 from nbf.errors import InputError
 from nbf.filters.exact import ExactFilter
 from nbf.filters.particle import ParticleFilter
+from nbf.filters.prefixes import PrefixFilter
 from nbf.resampling.weights import effective_sample_size
+from nbf.sources.episodic import EpisodePosteriors
 from nbf.sources.exact import ExactPosteriors
 from nbf.sources.filtered import FilterPosteriors
+from nbf.sources.pool import BeliefPool
+from nbf.sources.prefixes import PrefixPosteriors
 from nbf.spaces import Box
 from nbf.training.config import FitConfig
 from nbf.training.progress import Progress
 
+HORIZON = 20
+"""Length of episodes, where neither a caller nor the family says it."""
 POOL_BELIEFS = 20_000
 """Beliefs in a pool. A filter's belief costs a whole episode, so each is used several times, with other samples."""
 LARGEST_POOL = 50_000_000
@@ -54,6 +65,27 @@ def exact_work(family: Family) -> int:
     return states.shape[0] * log_probs.shape[0]
 
 
+Posteriors = ExactPosteriors | FilterPosteriors | EpisodePosteriors | PrefixPosteriors
+"""The sources that are chosen from."""
+
+
+def horizon_of(family: Family, horizon: int | None) -> int:
+    """Choose the length of the episodes whose beliefs are learned.
+
+    Args:
+        family: Environments and policies.
+        horizon: As asked for, or None.
+
+    Returns:
+        That; instead of None, the whole episode of an `Episodic` family, else `HORIZON`.
+    """
+    episodic = capability(family, Episodic)
+    if horizon is not None or episodic is None:
+        return HORIZON if horizon is None else horizon
+    observations = jax.eval_shape(episodic.episode, jax.random.key(0))[2]
+    return jax.tree.leaves(observations)[0].shape[0]
+
+
 def belief_source(
     family: Family,
     environment: Environment,
@@ -62,7 +94,7 @@ def belief_source(
     particles: int,
     teacher: Filter | None,
     wall_band: float,
-) -> tuple[ExactPosteriors | FilterPosteriors, str]:
+) -> tuple[Posteriors, str]:
     """Choose where the beliefs of a family come from.
 
     Args:
@@ -85,18 +117,61 @@ def belief_source(
         raise InputError(
             f"Only a bounded Box has walls; wall_band={wall_band} was given for {environment.space.signature}."
         )
+    episodic = capability(family, Episodic)
+    if episodic is not None:
+        return _episodic_source(episodic, environment, horizon, particles, teacher, wall_band)
     if teacher is None and isinstance(environment, Enumerable) and exact_work(family) <= LARGEST_EXACT:
         return ExactPosteriors(family, horizon), "the exact filter"
     teacher = ParticleFilter(particles) if teacher is None else teacher
-    name = type(teacher).__name__
+    return FilterPosteriors(teacher, family, horizon, wall_band), _name(teacher)
+
+
+def _episodic_source(
+    family: Episodic,
+    environment: Environment,
+    horizon: int,
+    particles: int,
+    teacher: Filter | None,
+    wall_band: float,
+) -> tuple[Posteriors, str]:
+    """The beliefs of episodes that a family makes whole."""
+    if wall_band > 0:
+        raise InputError(
+            f"wall_band={wall_band} is for episodes that are simulated step by step; {type(family).__name__} makes "
+            "whole episodes (Episodic). Leave it out."
+        )
+    if teacher is None and capability(environment, Prefixes) is not None:
+        return PrefixPosteriors(family, horizon), "the exact filter"
+    listed = capability(environment, Enumerable) is not None
+    filter = teacher or (ExactFilter() if listed else ParticleFilter(particles))
+    return EpisodePosteriors(filter, family, horizon), "the exact filter" if teacher is None and listed else _name(
+        filter
+    )
+
+
+def _name(teacher: Filter) -> str:
     if isinstance(teacher, ParticleFilter):
-        name = f"a particle filter of {teacher.num_particles}"
-    return FilterPosteriors(teacher, family, horizon, wall_band), name
+        return f"a particle filter of {teacher.num_particles}"
+    return type(teacher).__name__
+
+
+def reference_of(source: Posteriors) -> Filter:
+    """Find the filter that makes the beliefs of a source.
+
+    Args:
+        source: Where the beliefs come from.
+
+    Returns:
+        The filter.
+    """
+    if isinstance(source, ExactPosteriors):
+        return ExactFilter()
+    return PrefixFilter() if isinstance(source, PrefixPosteriors) else source.filter
 
 
 def pooled(
     key: Key[Array, ""],
-    source: ExactPosteriors | FilterPosteriors,
+    source: Posteriors,
     settings: FitConfig,
     space: StateSpace,
     *,
@@ -122,10 +197,10 @@ def pooled(
     beliefs = min(POOL_BELIEFS, settings.steps * settings.batch, LARGEST_POOL // (samples * space.num_features))
     episodes = -(-max(beliefs, 1) // (source.horizon + 1))
     with Progress("beliefs", episodes, 0, enabled=progress, unit="episode") as bar:
-        return source.pool(key, episodes=episodes, samples=samples, advance=bar.advance)
+        return BeliefPool.of_episodes(source, key, episodes=episodes, samples=samples, advance=bar.advance)
 
 
-def teacher_quality(key: Key[Array, ""], source: ExactPosteriors | FilterPosteriors) -> tuple[float | None, float]:
+def teacher_quality(key: Key[Array, ""], source: Posteriors) -> tuple[float | None, float]:
     """Measure the beliefs of a source.
 
     Args:
@@ -136,14 +211,15 @@ def teacher_quality(key: Key[Array, ""], source: ExactPosteriors | FilterPosteri
         The teacher's mean effective sample size, None unless it is a particle filter; and the share of samples on a
         wall of the box.
     """
-    if isinstance(source, ExactPosteriors):
+    if isinstance(source, ExactPosteriors | PrefixPosteriors):
         return None, 0.0
-    ess, walls = _measured(jax.random.split(key, TEACHER_BELIEFS), replace(source, wall_band=0.0))
+    plain = replace(source, wall_band=0.0) if isinstance(source, FilterPosteriors) else source
+    ess, walls = _measured(jax.random.split(key, TEACHER_BELIEFS), plain)
     return (float(ess) if isinstance(source.filter, ParticleFilter) else None), float(walls)
 
 
 @eqx.filter_jit
-def _measured(keys: Key[Array, " b"], source: FilterPosteriors) -> tuple[Array, Array]:
+def _measured(keys: Key[Array, " b"], source: FilterPosteriors | EpisodePosteriors) -> tuple[Array, Array]:
     def one(key: Key[Array, ""]) -> tuple[Array, Array]:
         belief_key, sample_key = jax.random.split(key)
         state, environment = source.posterior(belief_key)

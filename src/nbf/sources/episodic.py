@@ -10,15 +10,27 @@ from jaxtyping import Array, Int, Key
 
 from nbf.capabilities import Episodic
 from nbf.capability import require
-from nbf.contracts import BeliefSource, Environment, Family, Filter, FilterState, State, StateSpace
+from nbf.contracts import (
+    BeliefSource,
+    Environment,
+    Family,
+    Filter,
+    FilterState,
+    Observation,
+    Policy,
+    State,
+    StateSpace,
+)
 from nbf.environments.rollout import at_step
 from nbf.errors import InputError
+from nbf.filters.run import run
 
 
 class EpisodePosteriors(BeliefSource):
     """Beliefs of a filter in random episodes of an `Episodic` family, at a depth drawn uniformly from 0..horizon.
 
-    With a `PrefixFilter` this is the paper's source for Goofspiel. Depth 0 is p0.
+    With a `PrefixFilter` this is the paper's source for Goofspiel. Depth 0 is p0. A `BeliefPool` of all beliefs of many
+    episodes is a much cheaper source.
     """
 
     filter: Filter
@@ -41,12 +53,7 @@ class EpisodePosteriors(BeliefSource):
             The state of the filter, and the environment of the step that led to it.
         """
         depth_key, episode_key, start_key, step_key = jax.random.split(key, 4)
-        environments, policies, observations, _ = require(
-            self.family, Episodic, "EpisodePosteriors", "Use FilterPosteriors."
-        ).episode(episode_key)
-        steps = jax.tree.leaves(observations)[0].shape[0]
-        if self.horizon > steps:
-            raise InputError(f"An episode has {steps} steps; got a horizon of {self.horizon}.")
+        environments, policies, observations = self._drawn(episode_key)
         depth = jax.random.randint(depth_key, (), 0, self.horizon + 1)
 
         def step(time: Int[Array, ""], state: FilterState) -> FilterState:
@@ -62,3 +69,26 @@ class EpisodePosteriors(BeliefSource):
         belief_key, sample_key = jax.random.split(key)
         state, environment = self.posterior(belief_key)
         return self.filter.belief(state, environment).sample(sample_key, n), environment.space
+
+    def episode(self, key: Key[Array, ""], n: int) -> tuple[State, StateSpace]:
+        episode_key, start_key, run_key, sample_key = jax.random.split(key, 4)
+        environments, policies, observations = self._drawn(episode_key)
+        start = self.filter.init(start_key, at_step(environments, 0, changing=True))
+        after, _ = run(self.filter, run_key, observations, environments, policies, changing=True)
+
+        def sampled(key: Key[Array, ""], state: FilterState, step: Int[Array, ""]) -> tuple[State, StateSpace]:
+            environment = at_step(environments, step, changing=True)
+            return self.filter.belief(state, environment).sample(key, n), environment.space
+
+        states = jax.tree.map(lambda one, more: jnp.concatenate([one[None], more[: self.horizon]]), start, after)
+        depths = jnp.arange(self.horizon + 1)
+        return jax.vmap(sampled)(jax.random.split(sample_key, len(depths)), states, jnp.maximum(depths - 1, 0))
+
+    def _drawn(self, key: Key[Array, ""]) -> tuple[Environment, Policy, Observation]:
+        """Environment, policy and observation of each step of a random episode."""
+        family = require(self.family, Episodic, "EpisodePosteriors", "Use FilterPosteriors.")
+        environments, policies, observations, _ = family.episode(key)
+        steps = jax.tree.leaves(observations)[0].shape[0]
+        if self.horizon > steps:
+            raise InputError(f"An episode has {steps} steps; got a horizon of {self.horizon}.")
+        return environments, policies, observations

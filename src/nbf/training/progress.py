@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from types import TracebackType
 
@@ -9,9 +10,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
+from nbf import compiling
+
 
 class Progress:
-    """A context manager. On a terminal a live bar; elsewhere a line now and then, so that logs stay short."""
+    """A context manager. On a terminal a live bar; elsewhere a line now and then, so that logs stay short. Before the
+    first unit is done a program is compiled: if that takes more than `compiling.SLOW` seconds, it is said."""
 
     def __init__(self, title: str, total: int, done: int, *, enabled: bool = True, unit: str = "step"):
         """Prepare a bar; entering the context shows it.
@@ -38,13 +42,23 @@ class Progress:
         )
         self.task = self.bar.add_task(title, total=total, completed=done, state="")
         self.printed = done
+        self.waiting = contextlib.ExitStack()
 
     def __enter__(self) -> Progress:
         self.bar.start()
+        if self.enabled:
+            self.waiting.enter_context(compiling.after_a_while(self._compiling))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
+        self.waiting.close()
         self.bar.stop()
+
+    def _compiling(self) -> None:
+        if self.live:
+            self.bar.update(self.task, state="compiling")
+        else:
+            self.say(f"compiling the program of a {self.unit}; the first is counted when that is done")
 
     def update(self, done: int, loss: float | None = None) -> None:
         """Show how much is done.
@@ -53,6 +67,7 @@ class Progress:
             done: Units done so far.
             loss: Loss to show beside the bar.
         """
+        self.waiting.close()
         pace = self.bar.tasks[self.task].speed or 0.0
         state = [] if loss is None else [f"loss {loss:.3f}"]
         self.bar.update(self.task, completed=done, state="  ".join([*state, f"{pace:.0f} {self.unit}s/s"]))

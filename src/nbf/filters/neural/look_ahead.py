@@ -29,7 +29,10 @@ class LookAheadProposal(Proposal):
     """Select by a look-ahead weight. Needs `LookAhead`. Without an observation it is `EvenProposal`."""
 
     candidates: int = eqx.field(static=True, default=128)
-    """Draws among which those that are simulated are selected; at least as many as particles."""
+    """Draws among which those that are simulated are selected, where they are no fewer than `draws_per_particle`
+    allows: up to 32 particles. A model that lists its states offers all of them."""
+    draws_per_particle: int = eqx.field(static=True, default=4)
+    """The least number of draws for each particle, so that there is a choice however many particles there are."""
     defensive: float = eqx.field(static=True, default=0.1)
     """The part of the selection that ignores the look-ahead weight: no importance weight is larger than 1/defensive
     times what it would be without it."""
@@ -39,7 +42,7 @@ class LookAheadProposal(Proposal):
     """Of both tilts. A third step changes no divergence by more than its standard error, and takes its time twice."""
 
     def __check_init__(self) -> None:
-        check_counts("LookAheadProposal", candidates=self.candidates)
+        check_counts("LookAheadProposal", candidates=self.candidates, draws_per_particle=self.draws_per_particle)
         check_counts("LookAheadProposal", least=0, newton_steps=self.newton_steps)
         if not 0 < self.defensive <= 1:
             raise InputError(f"LookAheadProposal needs a defensive part in (0, 1]; got {self.defensive}.")
@@ -61,7 +64,7 @@ class LookAheadProposal(Proposal):
         n = prior.num_particles
         keys = prng.split(key, n + 1)
         draw_key, select_key, _ = prng.split(keys[0], 3)
-        states, log_weights, drawn = decoded(draw_key, prior, max(n, self.candidates))
+        states, log_weights, drawn = decoded(draw_key, prior, max(self.draws_per_particle * n, self.candidates))
         log_weights = prior.corrected(states, log_weights, drawn, self.newton_steps)
         guesses = jax.vmap(guide.look_ahead, (None, 0, None))(observation, states, policy)
         parents, weights, lost = self._selected(select_key, guesses, states, log_weights, prior)
