@@ -50,11 +50,11 @@ class Episodes(eqx.Module):
 
 
 class StepScores(eqx.Module):
-    """What is measured of a filter after each step of each episode."""
+    """What is measured of a filter after each step of an episode, or of many, with a leading axis."""
 
-    log_prob: Float[Array, "episodes steps"]
-    divergence: Float[Array, "episodes steps"]
-    attempts: Int[Array, "episodes steps"]
+    log_prob: Float[Array, "*episodes steps"]
+    divergence: Float[Array, "*episodes steps"]
+    attempts: Int[Array, "*episodes steps"]
 
 
 def draw_episodes(family: Family, key: Key[Array, ""], count: int, steps: int) -> Episodes:
@@ -216,11 +216,11 @@ def reference_beliefs(
     keys = jax.random.split(key, _count(episodes))
     found = _over_episodes(functools.partial(_observe, filter), episodes, keys)
     if listable(instance(episodes, 0)[0]):
-        return Reference(found, None, None), None
+        return Reference(jnp.asarray(found), None, None), None
     width = typical_width(found)
-    draws = found / width
+    draws = jnp.asarray(found / width)
     spread = in_batches(jax.jit(jax.vmap(jax.vmap(spread_of_draws))), (draws,), batch=BATCH)
-    return Reference(None, draws, spread), jnp.asarray(width)
+    return Reference(None, draws, jnp.asarray(spread)), jnp.asarray(width)
 
 
 def score(
