@@ -44,7 +44,7 @@ def test_lines_cross_where_both_take_equally_long():
 def test_in_the_time_of_the_neural_filter_the_choice_changes_at_the_crossing():
     """PF(2000) is better and fits into 300 µs until a call costs 200/1950 µs; PF(9000) never fits."""
     found = picks(ROWS, NEURAL, "divergence")
-    assert [pick.row.name for pick in found] == ["PF(2000)", "neural"]
+    assert [pick.row and pick.row.name for pick in found] == ["PF(2000)", "neural"]
     np.testing.assert_allclose([pick.from_cost for pick in found], [0.0, 200.0 / 1950.0], **EXACT)
     text = " ".join(recommendation(ROWS, 0.0, "divergence", (50,)))
     assert "In the time of neural, 300 µs here: up to 0.1 µs a call PF(2000), from there on neural." in text
@@ -55,7 +55,7 @@ def test_a_filter_with_fewer_calls_enters_where_calls_are_dear():
     """An accurate filter of one call and 700 µs fits into 300 + 50 c from c = 400/49 on."""
     kalman = row("Kalman", "kalman", None, 700.0, 0.05, calls=1)
     found = picks([*ROWS, kalman], NEURAL, "divergence")
-    assert [pick.row.name for pick in found] == ["PF(2000)", "neural", "Kalman"]
+    assert [pick.row and pick.row.name for pick in found] == ["PF(2000)", "neural", "Kalman"]
     np.testing.assert_allclose(found[-1].from_cost, 400.0 / 49.0, **EXACT)
 
 
@@ -64,6 +64,14 @@ def test_of_filters_that_are_level_the_one_with_fewest_calls_is_taken():
     assert within_calls([*ROWS, level], 8000.0, "divergence") is LARGE
     assert within_calls(ROWS, 49.0, "divergence") is None
     assert within_calls([PRIOR], 1e9, "divergence") is None  # a yardstick is nothing to take
+
+
+def test_what_the_prior_beats_is_not_recommended():
+    poor = row("neural", "neural", 50, 300.0, 1.5)
+    text = " ".join(recommendation([PRIOR, poor, LARGE], 0.0, "divergence", (50,)))
+    assert "At equal calls: 50 calls nothing that is better than the prior." in text
+    assert "up to 0.1 µs a call PF(2000), from there on nothing that is better than the prior." in text
+    assert "The network adds nothing here: neural (1.500) is no better than the prior (1.000)" in text
 
 
 def test_the_front_holds_what_no_faster_filter_reaches():
@@ -154,7 +162,7 @@ def test_what_is_printed_fits_and_has_every_row():
     assert max(map(len, text.splitlines())) <= 100
     for each in ROWS:
         assert any(line.startswith(each.name) for line in text.splitlines())
-    assert "0.400 ± 0.289" in text  # the deviation of 0.5, 0, -0.5 is 0.5, over √3
+    assert "0.400 ± 0.294" in text  # the deviation of 0.51, 0, -0.51 is 0.51, over √3
     assert "+0.60" in text  # the gain of the neural filter over the prior
     assert "PF(7)" in text
     assert "! Something was left out" in text

@@ -37,6 +37,10 @@ TIMED_EPISODES, TIMED_SECONDS, LEAST_TIMES = 4, 0.5, 5
 """Episodes, one after the other, in each timed call; and for how long, and how often at least, it is called."""
 
 
+RUNS_ONCE = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+"""Compiler options of programs that run a few times: a third of the time to compile, twice the time to run."""
+
+
 class Episodes(eqx.Module):
     """Episodes with a leading axis."""
 
@@ -79,7 +83,7 @@ def draw_episodes(family: Family, key: Key[Array, ""], count: int, steps: int) -
         ) from error
 
 
-@eqx.filter_jit
+@eqx.filter_jit(compiler_options=RUNS_ONCE)
 def _drawn(family: Family, steps: int, keys: Key[Array, " episodes"]) -> Episodes:
     episodic = capability(family, Episodic)
 
@@ -174,7 +178,7 @@ def _over_episodes(function: Callable[..., PyTree], episodes: Episodes, *argumen
     return in_batches(functools.partial(function, static), (arrays, *arguments), batch=batch, **options)
 
 
-@eqx.filter_jit
+@eqx.filter_jit(compiler_options=RUNS_ONCE)
 def _score(filter: Filter, width: Any, static: Episodes, arrays: Episodes, keys: Any, reference: Reference) -> Any:
     def look(key: Any, state: FilterState, environment: Environment, true_state: State, reference: Reference) -> Any:
         belief = filter.belief(state, environment)
@@ -187,7 +191,7 @@ def _score(filter: Filter, width: Any, static: Episodes, arrays: Episodes, keys:
     return jax.vmap(one)(arrays, keys, reference)
 
 
-@eqx.filter_jit
+@eqx.filter_jit(compiler_options=RUNS_ONCE)
 def _observe(filter: Filter, static: Episodes, arrays: Episodes, keys: Any) -> Any:
     def look(key: Any, state: FilterState, environment: Environment, true_state: State, extra: None) -> Any:
         belief = filter.belief(state, environment)

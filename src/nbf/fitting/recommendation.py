@@ -18,7 +18,8 @@ from nbf.fitting.rows import Row, Score, advantage, is_better
 class Pick:
     """A filter, and the call cost from which it is the one to take."""
 
-    row: Row
+    row: Row | None
+    """None: there is nothing to take."""
     from_cost: float
     """Microseconds."""
 
@@ -111,7 +112,7 @@ def picks(rows: Sequence[Row], anchor: Row, by: Score) -> list[Pick]:
         # In the middle of the interval, since at its ends two filters are equally fast.
         inside = (cost + costs[place + 1]) / 2.0 if place + 1 < len(costs) else 2.0 * cost + 1.0
         row = within_time(rows, anchor.time(inside), inside, by)
-        if row is not None and (not found or found[-1].row is not row):
+        if not found or found[-1].row is not row:
             found.append(Pick(row, cost))
     return found
 
@@ -193,8 +194,11 @@ def recommendation(rows: Sequence[Row], call_cost: float, by: Score, budgets: Se
         Sentences.
     """
     neural = [row for row in rows if row.kind == "neural"]
-    said = [*_at_equal_calls(rows, by, budgets), *_at_equal_time(rows, neural, by, budgets)]
-    worth = front(rows, call_cost, by)
+    priors = [row for row in rows if row.kind == "prior"]
+    able = [row for row in rows if not any(_level(row, prior, by) for prior in priors)]
+    anchors = neural or [row for row in rows if row.kind == "particle" and row.particles in budgets]
+    said = [*_at_equal_calls(able, by, budgets), *_at_equal_time(able, anchors, by)]
+    worth = front(able, call_cost, by)
     if worth:
         told = "; ".join(f"{row.name} in {microseconds(row.time(call_cost))}" for row in worth)
         where = (
@@ -204,26 +208,25 @@ def recommendation(rows: Sequence[Row], call_cost: float, by: Score, budgets: Se
     return [*said, *_about_the_network(rows, neural, call_cost, by)]
 
 
-def _at_equal_calls(rows: Sequence[Row], by: Score, budgets: Sequence[int]) -> list[str]:
-    prior = next((row for row in rows if row.kind == "prior"), None)
-    told = []
-    for calls in sorted(budgets):
-        row = within_calls(rows, float(calls), by)
-        if row is not None:
-            worse = prior is not None and row.loss(by) >= prior.loss(by)
-            told.append(f"{calls} calls {'nothing that is better than the prior' if worse else row.name}")
+NOTHING = "nothing that is better than the prior"
+
+
+def _name(row: Row | None) -> str:
+    return NOTHING if row is None else row.name
+
+
+def _at_equal_calls(able: Sequence[Row], by: Score, budgets: Sequence[int]) -> list[str]:
+    told = [f"{calls} calls {_name(within_calls(able, float(calls), by))}" for calls in sorted(budgets)]
     return [f"At equal calls: {'; '.join(told)}."] if told else []
 
 
-def _at_equal_time(rows: Sequence[Row], neural: Sequence[Row], by: Score, budgets: Sequence[int]) -> list[str]:
-    """For each neural filter (without one, each particle filter of a budget) what to take in its time."""
-    others = [row for row in rows if row.kind == "particle" and row.particles in budgets]
+def _at_equal_time(able: Sequence[Row], anchors: Sequence[Row], by: Score) -> list[str]:
+    """What to take in the time of each anchor, unless that is always the anchor itself."""
     said = []
-    for anchor in neural or others:
-        found = picks(rows, anchor, by) if anchor.microseconds is not None else []
-        if not found or (not neural and len(found) == 1 and found[0].row is anchor):
-            continue
-        said.append(f"In the time of {anchor.name}, {microseconds(anchor.time(0.0))} here: {spoken(found)}.")
+    for anchor in anchors:
+        found = picks(able, anchor, by) if anchor.microseconds is not None else []
+        if found and [pick.row for pick in found] != [anchor]:
+            said.append(f"In the time of {anchor.name}, {microseconds(anchor.time(0.0))} here: {spoken(found)}.")
     return said
 
 
@@ -237,12 +240,12 @@ def spoken(found: Sequence[Pick]) -> str:
         A phrase such as "up to 3 µs a call PF (2048), from there on neural (32)".
     """
     if len(found) == 1:
-        return f"{found[0].row.name} at every call cost"
-    parts = [f"up to {microseconds(found[1].from_cost)} a call {found[0].row.name}"]
+        return f"{_name(found[0].row)} at every call cost"
+    parts = [f"up to {microseconds(found[1].from_cost)} a call {_name(found[0].row)}"]
     parts += [
-        f"then up to {microseconds(after.from_cost)} {pick.row.name}" for pick, after in itertools.pairwise(found[1:])
+        f"then up to {microseconds(after.from_cost)} {_name(pick.row)}" for pick, after in itertools.pairwise(found[1:])
     ]
-    return ", ".join([*parts, f"from there on {found[-1].row.name}"])
+    return ", ".join([*parts, f"from there on {_name(found[-1].row)}"])
 
 
 def _about_the_network(rows: Sequence[Row], neural: Sequence[Row], call_cost: float, by: Score) -> list[str]:
