@@ -10,7 +10,7 @@ from rich.console import Console
 from tyro.conf import Positional, arg
 
 from nbf.cli.command import INTERRUPTED, Command, Flag
-from nbf.files.atomic import check_replaceable
+from nbf.files.atomic import check_replaceable, check_writable
 
 if TYPE_CHECKING:
     from nbf.contracts import BeliefModel
@@ -51,6 +51,7 @@ class Compare(Command):
     def answer(self) -> dict[str, Any]:
         if self.figure is not None:
             check_replaceable(self.figure)
+            check_writable(self.figure.parent)
         from nbf.fitting.compare import ComparisonStopped, compare
         from nbf.prng import seed
         from nbf.testing import load
