@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,16 +18,26 @@ from nbf.capabilities import Scheduled
 from nbf.contracts import Family
 from nbf.errors import InputError
 from nbf.evaluation.calibration import Calibration
-from nbf.fitting import race
 from nbf.fitting.compare import ComparisonStopped
-from nbf.fitting.episodes import draw_episodes, microseconds
+from nbf.fitting.episodes import draw_episodes, microseconds, score
 from nbf.fitting.rows import advantage
 from nbf.models.belief_model import LatticeConfig
 from nbf.models.enumerated import EnumeratedDecoderConfig
 from nbf.models.set_encoder import MeanConfig
 
 EPISODES, HORIZON, SEED = 4, 3, 5
-SMALL = {"episodes": EPISODES, "horizon": HORIZON, "seed": SEED, "particles": (), "quick": True, "progress": False}
+SMALL: dict[str, Any] = {
+    "episodes": EPISODES,
+    "horizon": HORIZON,
+    "seed": SEED,
+    "particles": (),
+    "quick": True,
+    "progress": False,
+}
+
+
+def compared(family: Any, fitted: Any = None, **changes: Any) -> nbf.Comparison:
+    return nbf.compare(family, fitted, **(SMALL | changes))
 
 
 class ChangingRooms(Scheduled):
@@ -55,7 +66,7 @@ def untrained() -> nbf.FittedModel:
 
 @functools.cache
 def rooms() -> nbf.Comparison:
-    return nbf.compare(ChangingRooms(), [untrained(), untrained()], budgets=(4,), **SMALL)
+    return compared(ChangingRooms(), [untrained(), untrained()], budgets=(4,))
 
 
 def js(p, q) -> float:
@@ -110,17 +121,17 @@ def test_what_is_not_trained_is_said_to_add_nothing():
 
 
 def test_ctrl_c_leaves_the_rows_so_far(monkeypatch, capsys):
-    original, calls = race.score, []
+    calls = []
 
     def stops(*arguments):
         calls.append(arguments)
         if len(calls) == 4:
             raise KeyboardInterrupt
-        return original(*arguments)
+        return score(*arguments)
 
-    monkeypatch.setattr(race, "score", stops)
+    monkeypatch.setattr("nbf.fitting.race.score", stops)
     with pytest.raises(ComparisonStopped) as stopped:
-        nbf.compare(ChangingRooms(), budgets=(4,), **(SMALL | {"progress": True}))
+        compared(ChangingRooms(), budgets=(4,), progress=True)
     found = stopped.value.comparison
     assert found is not None
     assert [row.name for row in found.rows] == ["prior", "ExactFilter()", "BranchingFilter(4)"]
@@ -133,7 +144,7 @@ def line(noise: float, reference: int) -> nbf.Comparison:
     """A linear-Gaussian system, of which a Kalman filter knows everything."""
     space = nbf.Box((-4.0,), (4.0,), bounded=False)  # one for all, so that programs are shared
     world = nbf.LinearGaussian(A=[[1.0]], Q=[[noise]], C=[[1.0]], R=[[0.1]], m0=[0.0], P0=[[1.0]], space=space)
-    return nbf.compare(world, budgets=(8,), reference=reference, **(SMALL | {"episodes": 12}))
+    return compared(world, budgets=(8,), reference=reference, episodes=12)
 
 
 def test_the_kalman_filter_is_best_where_it_is_exact():
@@ -194,19 +205,19 @@ class Growing(Family):
 )
 def test_bad_settings_are_refused_before_any_work(changes, message, unchecked):
     with pytest.raises(InputError, match=message):
-        nbf.compare(ChangingRooms(), **(SMALL | changes))
+        compared(ChangingRooms(), **changes)
 
 
 def test_a_family_whose_environments_differ_is_refused():
     with pytest.raises(InputError, match=r"differ in shape.*Pad them"):
-        nbf.compare(Growing(), **SMALL)
+        compared(Growing())
 
 
 def test_a_model_of_another_space_is_refused():
     with pytest.raises(InputError, match="lattice"):
-        nbf.compare(ChangingRooms(), nbf.shipped_model(), **SMALL)
+        compared(ChangingRooms(), nbf.shipped_model())
 
 
 def test_what_is_no_family_is_refused(unchecked):
     with pytest.raises(InputError, match="family of environments"):
-        nbf.compare(3, **SMALL)
+        compared(3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from tolerances import EXACT
@@ -125,7 +127,7 @@ def test_errors_cover_models_where_there_are_several():
 
 
 def comparison(rows=tuple(ROWS), **changes) -> nbf.Comparison:
-    told = {
+    told: dict[str, Any] = {
         "problem": "World, lattice(3,)", "measure": "JS", "reference": "ExactFilter(), exact", "reference_sound": True,
         "episodes": 3, "horizon": 4, "models": 1, "budgets": (50,), "call_cost": 0.0, "rows": tuple(rows),
         "notes": ("Something was left out: it needs what is not here.",), "unfinished": (),

@@ -149,6 +149,7 @@ def divergence(
         return jensen_shannon(reference.probs, listed_probabilities(belief, environment))
     assert reference.draws is not None
     assert reference.spread is not None
+    assert width is not None
     if isinstance(belief, ParticleBelief) and belief.log_weights.shape[0] <= DRAWS:
         points = jax.vmap(environment.space.encode)(belief.states) / width
         weights = belief.log_weights

@@ -73,7 +73,7 @@ def compare(
     """
     _check_sizes(budgets, particles)
     settings = _Settings(
-        tuple(sorted(budgets)), tuple(particles), episodes, horizon, prng.seed(seed), reference,
+        tuple(sorted(set(budgets))), tuple(particles), episodes, horizon, prng.seed(seed), reference,
         check_call_cost(call_cost), quick,
     )  # fmt: skip
     race, truth = _prepared(as_family(family), as_models(fitted), settings)

@@ -107,8 +107,8 @@ class Comparison:
             The comparison.
         """
         try:
-            plain = {name: _typed(name, told[name], kind) for name, kind in _PLAIN.items()}
-            lists = {
+            plain: dict[str, Any] = {name: _typed(name, told[name], kind) for name, kind in _PLAIN.items()}
+            lists: dict[str, Any] = {
                 name: tuple(_typed(name, part, kind) for part in _typed(name, told[name], list))
                 for name, kind in _LISTS.items()
             }
@@ -204,7 +204,7 @@ def _legend(comparison: Comparison) -> str:
 def _table(comparison: Comparison) -> list[str]:
     prior = next((row for row in comparison.rows if row.kind == "prior"), None)
     head = ("filter", "calls", "µs", comparison.measure, "log score", "gain")
-    cells = [head]
+    cells: list[tuple[str, ...]] = [head]
     for row in comparison.rows:
         gain = "–" if prior is None or row is prior else f"{advantage(row, prior, 'log score')[0]:+.2f}"
         cells.append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 
@@ -211,7 +212,7 @@ def as_models(fitted: object) -> tuple[FittedModel | BeliefModel, ...]:
     """
     if fitted is None:
         return ()
-    several = tuple(fitted) if isinstance(fitted, list | tuple) else (fitted,)
+    several: tuple[Any, ...] = tuple(fitted) if isinstance(fitted, list | tuple) else (fitted,)
     for model in several:
         if not isinstance(model, FittedModel | BeliefModel):
             raise InputError(

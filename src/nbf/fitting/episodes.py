@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -39,6 +39,7 @@ TIMED_EPISODES, TIMED_SECONDS, LEAST_TIMES = 4, 0.5, 5
 
 RUNS_ONCE = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 """Compiler options of programs that run a few times: a third of the time to compile, twice the time to run."""
+_compiled_once: Any = functools.partial(cast(Any, eqx.filter_jit), compiler_options=RUNS_ONCE)
 
 
 class Episodes(eqx.Module):
@@ -83,7 +84,7 @@ def draw_episodes(family: Family, key: Key[Array, ""], count: int, steps: int) -
         ) from error
 
 
-@eqx.filter_jit(compiler_options=RUNS_ONCE)
+@_compiled_once
 def _drawn(family: Family, steps: int, keys: Key[Array, " episodes"]) -> Episodes:
     episodic = capability(family, Episodic)
 
@@ -178,7 +179,7 @@ def _over_episodes(function: Callable[..., PyTree], episodes: Episodes, *argumen
     return in_batches(functools.partial(function, static), (arrays, *arguments), batch=batch, **options)
 
 
-@eqx.filter_jit(compiler_options=RUNS_ONCE)
+@_compiled_once
 def _score(filter: Filter, width: Any, static: Episodes, arrays: Episodes, keys: Any, reference: Reference) -> Any:
     def look(key: Any, state: FilterState, environment: Environment, true_state: State, reference: Reference) -> Any:
         belief = filter.belief(state, environment)
@@ -191,7 +192,7 @@ def _score(filter: Filter, width: Any, static: Episodes, arrays: Episodes, keys:
     return jax.vmap(one)(arrays, keys, reference)
 
 
-@eqx.filter_jit(compiler_options=RUNS_ONCE)
+@_compiled_once
 def _observe(filter: Filter, static: Episodes, arrays: Episodes, keys: Any) -> Any:
     def look(key: Any, state: FilterState, environment: Environment, true_state: State, extra: None) -> Any:
         belief = filter.belief(state, environment)

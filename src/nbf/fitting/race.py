@@ -95,7 +95,7 @@ class Race:
             for place, filter in enumerate(contender.filters)
         ]
         if contender.kind == "prior":
-            self.prior = _floored(scored[0].log_prob, contender.filters[0], instance(self.episodes, 0)[0])
+            self.prior = _floored(np.asarray(scored[0].log_prob), contender.filters[0], instance(self.episodes, 0)[0])
         time = None
         if contender.timed and not self.quick:
             time = microseconds(contender.filters[0], self._key(contender.name, "time"), self.episodes)

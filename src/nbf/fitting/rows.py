@@ -115,9 +115,9 @@ class Row:
             The row.
         """
         try:
-            numbers = {name: _number(told[name], float) for name in ("calls", "microseconds")}
+            numbers: dict[str, Any] = {name: _number(told[name], float) for name in ("calls", "microseconds")}
             numbers["particles"] = _number(told["particles"], int)
-            values = {name: _values(told[name]) for name in ("log_scores", "divergences")}
+            values: dict[str, Any] = {name: _values(told[name]) for name in ("log_scores", "divergences")}
             kind = told["kind"]
             if kind not in get_args(Kind):
                 raise ValueError(f"{kind!r} is no kind of row")
