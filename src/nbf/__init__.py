@@ -93,6 +93,8 @@ if TYPE_CHECKING:
     from nbf.filters.run import run as run
     from nbf.filters.surprise import Surprise as Surprise
     from nbf.filters.surprise import SurpriseState as SurpriseState
+    from nbf.fitting.compare import compare as compare
+    from nbf.fitting.comparison import Comparison as Comparison
     from nbf.fitting.fit import fit as fit
     from nbf.fitting.fit import train as train
     from nbf.fitting.fitted import FittedModel as FittedModel

@@ -40,6 +40,23 @@ def test_the_recipe_for_a_decoder_makes_a_sound_model():
         nbf.ModelConfig(nbf.LatticeConfig((3, 3)), names["GaussianConfig"]()).build(jax.random.key(0))
 
 
+def test_the_comparison_of_the_page_on_filters_runs(tmp_path, monkeypatch, capsys):
+    """With less of everything; its words are those that the page shows."""
+    page = (ROOT / "docs" / "when-to-use.md").read_text()
+    ((code, shown),) = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, re.DOTALL)
+    compare, less = nbf.compare, {"budgets": (16,), "particles": (), "episodes": 2, "horizon": 2}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        nbf, "compare", lambda family, **options: compare(family, **(options | less), quick=True, progress=False)
+    )
+    names: dict[str, Any] = {}
+    exec(compile(code, "when-to-use.md", "exec", dont_inherit=True), names)
+    head = ("filter", "calls", "µs", "JS", "log score", "gain")
+    for text in (shown, capsys.readouterr().out):
+        assert all(word in text for word in (*head, "ExactFilter()", "At equal calls"))
+    assert nbf.Comparison.load("compared.json") == names["found"]
+
+
 def test_links_point_at_files():
     pages = [page for folder in ("docs", "paper/docs") for page in sorted((ROOT / folder).glob("*.md"))]
     for page in (ROOT / "README.md", *pages):

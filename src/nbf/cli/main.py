@@ -1,4 +1,4 @@
-"""The commands of `nbf`: `demo`, `check` and `info`. The paper's experiments have their own command, `nbf-paper`."""
+"""The commands of `nbf`: `demo`, `check`, `compare`, `info`. The paper's experiments have their own, `nbf-paper`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.table import Table
 from tyro.conf import Positional, arg
 
 from nbf.cli.command import FAILED, Command, Flag, run, say, table_of
+from nbf.cli.comparing import Compare
 from nbf.files.atomic import check_writable
 
 Checkpoint = Annotated[Positional[Path], arg(metavar="CHECKPOINT")]
@@ -123,7 +124,7 @@ class Check(Command):
         return 0 if answer["passed"] else FAILED
 
 
-COMMANDS: dict[str, type[Command]] = {kind.__name__.lower(): kind for kind in (Demo, Check, Info)}
+COMMANDS: dict[str, type[Command]] = {kind.__name__.lower(): kind for kind in (Demo, Check, Compare, Info)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -218,3 +218,22 @@ class One(Family):
 
     def sample(self, key: Key[Array, ""]) -> tuple[Environment, Policy]:
         return self.environment, self.policy
+
+
+def as_family(given: Family | Environment | tuple[Environment, Policy]) -> Family:
+    """See an environment as the family of it alone.
+
+    Args:
+        given: A family, one environment with its policy, or one environment whose policy is None.
+
+    Returns:
+        The family.
+    """
+    if isinstance(given, Environment):
+        return One(given, None)
+    family = One(*given) if isinstance(given, tuple) and len(given) == 2 else given
+    if not isinstance(family, Family):
+        raise InputError(
+            f"Expected a family of environments, an environment, or (environment, policy); got {type(given).__name__}."
+        )
+    return family

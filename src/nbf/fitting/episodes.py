@@ -1,0 +1,339 @@
+"""Fresh episodes of a family, and what filters make of them: scores, reference beliefs, and times.
+
+Whole episodes are compiled, a batch of them at once. The filter is an argument: filters of one structure, such as those
+of several trained models, share one program.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key, PyTree
+
+from nbf.calls import missing_policy_explained
+from nbf.capabilities import Episodic
+from nbf.capability import capability
+from nbf.contracts import Environment, Family, Filter, FilterState, Observation, Policy, State
+from nbf.environments.rollout import at_step, draw_instance, rollout
+from nbf.errors import InputError
+from nbf.evaluation.batches import in_batches
+from nbf.evaluation.belief_scores import Reference, divergence, encoded_draws, listable, listed_probabilities, log_prob
+from nbf.evaluation.energy import spread_of_draws, typical_width
+
+BATCH = 8
+"""Episodes that are filtered together."""
+TIMED_EPISODES, TIMED_SECONDS, LEAST_TIMES = 4, 0.5, 5
+"""Episodes, one after the other, in each timed call; and for how long, and how often at least, it is called."""
+
+
+RUNS_ONCE = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+"""Compiler options of programs that run a few times: a third of the time to compile, twice the time to run."""
+_compiled_once: Any = functools.partial(cast(Any, eqx.filter_jit), compiler_options=RUNS_ONCE)
+
+
+class Episodes(eqx.Module):
+    """Episodes with a leading axis."""
+
+    environment: Environment
+    policy: Policy
+    observations: Observation
+    states: State
+    """The true states x_0..x_T."""
+    changing: bool = eqx.field(static=True)
+    """Whether environment and policy have a second axis: those of each step."""
+
+
+class StepScores(eqx.Module):
+    """What is measured of a filter after each step of an episode, or of many, with a leading axis."""
+
+    log_prob: Float[Array, "*episodes steps"]
+    divergence: Float[Array, "*episodes steps"]
+    attempts: Int[Array, "*episodes steps"]
+
+
+def draw_episodes(family: Family, key: Key[Array, ""], count: int, steps: int) -> Episodes:
+    """Draw episodes of a family.
+
+    Args:
+        family: Environments and policies, which may change within an episode.
+        key: Random key.
+        count: How many.
+        steps: Length of each; a family that makes whole episodes (`Episodic`) has a length of its own.
+
+    Returns:
+        The episodes.
+    """
+    _check_alike(family, key)
+    try:
+        return _drawn(family, steps, jax.random.split(key, count))
+    except jax.errors.ConcretizationTypeError as error:
+        raise InputError(
+            f"An episode of {type(family).__name__} cannot be traced by JAX: it needs the value of a random number in "
+            f"Python ({str(error).splitlines()[0]}). Sizes must be fixed; draw everything else with jax.random."
+        ) from error
+
+
+@_compiled_once
+def _drawn(family: Family, steps: int, keys: Key[Array, " episodes"]) -> Episodes:
+    episodic = capability(family, Episodic)
+
+    def one(key: Key[Array, ""]) -> Episodes:
+        if episodic is not None:
+            return Episodes(*episodic.episode(key), changing=True)
+        instance_key, episode_key = jax.random.split(key)
+        environment, policy, changing = draw_instance(family, instance_key, steps)
+        states, observations = rollout(episode_key, environment, policy, steps, changing=changing)
+        return Episodes(environment, policy, observations, states, changing)
+
+    return eqx.filter_vmap(one)(keys)
+
+
+def _check_alike(family: Family, key: Key[Array, ""]) -> None:
+    """Raise unless environments of a family have one shape."""
+    if capability(family, Episodic) is not None:
+        return
+    seen = {}
+    for place in range(3):
+        environment, policy = family.sample(jax.random.fold_in(key, place))
+        leaves = jax.tree.leaves((environment, policy))
+        shapes = tuple(jnp.shape(leaf) for leaf in leaves if eqx.is_array_like(leaf))
+        seen[environment.space.signature, shapes] = environment
+    if len(seen) > 1:
+        told = "; ".join(f"{signature} with arrays of {shapes}" for signature, shapes in seen)
+        raise InputError(
+            f"The environments of {type(family).__name__} differ in shape, so they cannot run together: {told}. "
+            "Pad them to one size, or compare each kind by itself."
+        )
+
+
+def instance(episodes: Episodes, place: int, step: int = 0) -> tuple[Environment, Policy]:
+    """Take one environment and policy.
+
+    Args:
+        episodes: Many episodes.
+        place: Which episode.
+        step: Of which step, where they change.
+
+    Returns:
+        The environment and the policy.
+    """
+    arrays, static = eqx.partition((episodes.environment, episodes.policy), eqx.is_array)
+    one = jax.tree.map(lambda leaf: leaf[place], arrays)
+    return eqx.combine(at_step(one, step, changing=episodes.changing), static)
+
+
+Look = Callable[[Key[Array, ""], FilterState, Environment, State, Any], Any]
+"""`look(key, state, environment, true_state, extra)`, after a step."""
+
+
+def _by_step(episode: Episodes) -> tuple[Any, Callable[[Any], tuple[Environment, Policy]]]:
+    """What a scan over one episode takes of environment and policy, and the pair of a step from it."""
+    pair = episode.environment, episode.policy
+    if not episode.changing:
+        return None, lambda _: pair
+    arrays, static = eqx.partition(pair, eqx.is_array)
+    return arrays, lambda changed: eqx.combine(changed, static)
+
+
+def _first(episode: Episodes) -> Environment:
+    changed, at = _by_step(episode)
+    return at(at_step(changed, 0, changing=episode.changing))[0]
+
+
+def _filtered(filter: Filter, key: Key[Array, ""], episode: Episodes, extra: PyTree, look: Look) -> PyTree:
+    """`look` and the attempts of each step of one episode."""
+    start_key, step_key = jax.random.split(key)
+    states = jax.tree.map(lambda leaf: leaf[1:], episode.states)
+    steps = jax.tree.leaves(states)[0].shape[0]
+    changing, at = _by_step(episode)
+
+    def step(state: FilterState, inputs: tuple[Any, ...]) -> tuple[FilterState, tuple[Any, Any]]:
+        key, observation, true_state, extra, changed = inputs
+        update_key, look_key = jax.random.split(key)
+        now, control = at(changed)
+        with missing_policy_explained(now, control):
+            state, info = filter.update(update_key, state, observation, now, control)
+        return state, (look(look_key, state, now, true_state, extra), info.attempts)
+
+    start = filter.init(start_key, _first(episode))
+    inputs = jax.random.split(step_key, steps), episode.observations, states, extra, changing
+    return jax.lax.scan(step, start, inputs)[1]
+
+
+def _over_episodes(function: Callable[..., PyTree], episodes: Episodes, *arguments: PyTree, **options: Any) -> Any:
+    """`function(arrays, static, *arguments)` of batches of episodes, and of arguments that share their axis."""
+    arrays, static = eqx.partition(episodes, eqx.is_array)
+    count = jax.tree.leaves(arrays)[0].shape[0]
+    batch = math.ceil(count / math.ceil(count / BATCH))  # even batches, so that little is padded
+    return in_batches(functools.partial(function, static), (arrays, *arguments), batch=batch, **options)
+
+
+@_compiled_once
+def _score(filter: Filter, width: Any, static: Episodes, arrays: Episodes, keys: Any, reference: Reference) -> Any:
+    def look(key: Any, state: FilterState, environment: Environment, true_state: State, reference: Reference) -> Any:
+        belief = filter.belief(state, environment)
+        return log_prob(belief, true_state, environment), divergence(key, belief, environment, reference, width)
+
+    def one(arrays: Episodes, key: Any, reference: Reference) -> StepScores:
+        (found, distance), attempts = _filtered(filter, key, eqx.combine(arrays, static), reference, look)
+        return StepScores(found, distance, attempts)
+
+    return jax.vmap(one)(arrays, keys, reference)
+
+
+@_compiled_once
+def _observe(filter: Filter, static: Episodes, arrays: Episodes, keys: Any) -> Any:
+    def look(key: Any, state: FilterState, environment: Environment, true_state: State, extra: None) -> Any:
+        belief = filter.belief(state, environment)
+        if listable(environment):
+            return listed_probabilities(belief, environment)
+        return encoded_draws(key, belief, environment)
+
+    return jax.vmap(lambda arrays, key: _filtered(filter, key, eqx.combine(arrays, static), None, look)[0])(
+        arrays, keys
+    )
+
+
+def reference_beliefs(
+    filter: Filter, key: Key[Array, ""], episodes: Episodes
+) -> tuple[Reference, Float[Array, " d"] | None]:
+    """Run a reference filter, and keep what other beliefs are compared with.
+
+    Args:
+        filter: The reference filter.
+        key: Random key.
+        episodes: On which.
+
+    Returns:
+        The reference after each step of each episode; and the unit of distances, None where states are listed.
+    """
+    keys = jax.random.split(key, _count(episodes))
+    found = _over_episodes(functools.partial(_observe, filter), episodes, keys)
+    if listable(instance(episodes, 0)[0]):
+        return Reference(jnp.asarray(found), None, None), None
+    width = typical_width(found)
+    draws = jnp.asarray(found / width)
+    spread = in_batches(jax.jit(jax.vmap(jax.vmap(spread_of_draws))), (draws,), batch=BATCH)
+    return Reference(None, draws, jnp.asarray(spread)), jnp.asarray(width)
+
+
+def score(
+    filter: Filter,
+    key: Key[Array, ""],
+    episodes: Episodes,
+    reference: Reference,
+    width: Float[Array, " d"] | None,
+) -> StepScores:
+    """Run a filter on all episodes, and score its belief after each step.
+
+    Args:
+        filter: Any filter.
+        key: Random key.
+        episodes: On which.
+        reference: The reference beliefs of the same episodes.
+        width: The unit of distances; None where states are listed.
+
+    Returns:
+        The scores, as NumPy arrays.
+    """
+    keys = jax.random.split(key, _count(episodes))
+    return _over_episodes(functools.partial(_score, filter, width), episodes, keys, reference)
+
+
+def _count(episodes: Episodes) -> int:
+    return jax.tree.leaves(episodes.observations)[0].shape[0]
+
+
+# --- time ----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Keep all threads of this process on one core, where the system allows it.
+
+    Yields:
+        Nothing; what is timed goes inside the `with` block.
+    """
+    tasks = Path("/proc/self/task")
+    before: dict[int, set[int]] = {}
+    try:
+        if tasks.is_dir() and hasattr(os, "sched_setaffinity"):
+            core = {min(os.sched_getaffinity(0))}
+            for thread in map(int, os.listdir(tasks)):
+                try:
+                    before[thread] = os.sched_getaffinity(thread)
+                    os.sched_setaffinity(thread, core)
+                except OSError:  # the thread has ended, or the system refuses
+                    before.pop(thread, None)
+        yield
+    finally:
+        for thread, cores in before.items():
+            try:
+                os.sched_setaffinity(thread, cores)
+            except OSError:
+                continue
+
+
+def microseconds(filter: Filter, key: Key[Array, ""], episodes: Episodes) -> float:
+    """Measure the time of one update: a compiled scan over a few episodes, one after the other, on one core.
+
+    Args:
+        filter: Any filter.
+        key: Random key.
+        episodes: Of which the first ones are filtered.
+
+    Returns:
+        Microseconds per update: the tenth percentile of many runs, so that other work on the machine hardly counts.
+    """
+    arrays, static = eqx.partition(episodes, eqx.is_array)
+    count = min(TIMED_EPISODES, _count(episodes))
+    arrays = jax.tree.map(lambda leaf: leaf[:count], arrays)
+    keys = jax.random.split(key, count)
+    starts = _starts(filter, static, arrays, keys)
+    steps = count * jax.tree.leaves(episodes.observations)[0].shape[1]
+    times: list[float] = []
+    with one_core():
+        run = lambda: jax.block_until_ready(_timed(filter, static, arrays, keys, starts))  # noqa: E731
+        run()
+        end = time.perf_counter() + TIMED_SECONDS
+        while len(times) < LEAST_TIMES or time.perf_counter() < end:
+            begin = time.perf_counter()
+            run()
+            times.append(time.perf_counter() - begin)
+    return 1e6 * float(np.percentile(times, 10)) / steps
+
+
+@eqx.filter_jit
+def _starts(filter: Filter, static: Episodes, arrays: Episodes, keys: Any) -> Any:
+    return jax.vmap(lambda arrays, key: filter.init(key, _first(eqx.combine(arrays, static))))(arrays, keys)
+
+
+@eqx.filter_jit
+def _timed(filter: Filter, static: Episodes, arrays: Episodes, keys: Any, starts: Any) -> Any:
+    """The last state and the evidence of every step: one episode after the other, each from its own start."""
+
+    def episode(_: None, inputs: tuple[Any, ...]) -> tuple[None, Any]:
+        arrays, key, start = inputs
+        one = eqx.combine(arrays, static)
+        changing, at = _by_step(one)
+        steps = jax.tree.leaves(one.observations)[0].shape[0]
+
+        def step(state: FilterState, inputs: tuple[Any, ...]) -> tuple[FilterState, Any]:
+            key, observation, changed = inputs
+            state, info = filter.update(key, state, observation, *at(changed))
+            return state, info.log_evidence
+
+        return None, jax.lax.scan(step, start, (jax.random.split(key, steps), one.observations, changing))
+
+    return jax.lax.scan(episode, None, (arrays, keys, starts))[1]
