@@ -124,7 +124,8 @@ def test_the_embedding_converges_to_the_posterior(runs, truth):
     np.testing.assert_array_less(np.abs(last.mean(axis=0) - probs), monte_carlo(last.std(axis=0), 200, k=5) + 1e-3)
 
 
-@pytest.mark.parametrize("options", [OPTIONS["Algorithm 1"], {}], ids=["Algorithm 1", "default"])
+@pytest.mark.sampled
+@pytest.mark.parametrize("options", [{}, OPTIONS["Algorithm 1"]], ids=["default", "Algorithm 1"])
 def test_the_evidence_is_unbiased(options, truth, key):
     """Drawing from a table is multinomial resampling, and drawing evenly an optimal one, so E[product of evidences]
     = p(y_1:T) at any n."""
@@ -202,6 +203,7 @@ CALLS = 36
 """All branches of nine cells."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("model", [Forgetful, Drawn])
 def test_carried_particles_are_a_share_of_the_next_belief(model, key):
     """What a model forgets, exact particles remember: the filter is Bayes' rule for a mixture of both."""
@@ -231,6 +233,7 @@ def test_carried_particles_are_a_share_of_the_next_belief(model, key):
     assert np.abs(np.asarray(forgotten.embedding) - np.asarray(expected)).max() > 0.072 * share
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("model", [Forgetful, Drawn])
 def test_while_chance_has_no_part_any_model_will_do(model, truth, key):
     """With calls for all branches of all states the particles are Bayes' rule from the start on."""
@@ -258,6 +261,7 @@ def test_a_belief_with_carried_particles_is_sampled_as_it_says(key):
     np.testing.assert_allclose(belief.expectation(lambda state: state[0]), probs @ space.points()[:, 0], **FLOAT)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("model", [Forgetful, Drawn])
 def test_particles_that_a_new_environment_forbids_are_not_carried(model, key):
     environment, policy = small_grid()

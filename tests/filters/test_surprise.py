@@ -69,6 +69,7 @@ def right(name):
     return episodes(name, 0.5, 0.5)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", WATCHES)
 def test_p_values_are_uniform_in_the_right_world(name):
     """By the Dvoretzky-Kiefer-Wolfowitz inequality, which also says what the test can find."""
@@ -104,6 +105,7 @@ def test_false_alarms_of_a_particle_filter_are_as_rare_as_stated_from_64_particl
     assert enough <= allowed < few
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "believed", "true"),
     [("exact", 0.02, 0.7), ("exact", 0.7, 0.02), ("particle", 0.3, 1.5), ("particle", 2.0, 0.2)],
