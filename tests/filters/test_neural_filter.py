@@ -454,8 +454,8 @@ def test_a_belief_of_few_states_is_updated_exactly(key):
 
 
 @eqx.filter_jit
-def one_step(filter, key, observation):
-    environment, policy = small_grid()
+def one_step(filter, key, observation, *world):
+    environment, policy = world or small_grid()
     return filter.update(key, filter.init(key, environment), observation, environment, policy)
 
 
@@ -566,7 +566,7 @@ def test_draws_on_illegal_states_are_not_evidence_against_an_observation(even, k
     """A deaf agent's symbols are all equally likely, wherever it is: p(y) = 1/5 for any model, also one of walls."""
     environment, policy = small_grid(error=0.8)
     filter = scripted(WALL, 0, WALL, 5, 8, even=even)
-    _, info = filter.update(key, filter.init(key, environment), jnp.asarray(1), environment, policy)
+    _, info = one_step(filter, key, jnp.asarray(1), environment, policy)
     np.testing.assert_allclose(info.log_evidence, np.log(0.2), **FLOAT)
 
 
@@ -579,7 +579,7 @@ def test_a_missing_observation_is_no_evidence(key):
 
 def test_a_missing_observation_is_a_prediction(key):
     environment, policy = small_grid()
-    predicted, _ = ExactFilter().update(key, ExactFilter().init(key, environment), None, environment, policy)
+    predicted, _ = one_step(ExactFilter(), key, None, environment, policy)
     state, info = one_step(tabular(5000, proposal=EvenProposal()), key, None)
     assert_frequencies(5000 * np.asarray(state.embedding), predicted, detects=0.06)
     np.testing.assert_allclose(info.ess, 5000, **FLOAT)
@@ -600,10 +600,9 @@ def test_a_recovered_belief_keeps_off_the_walls(key):
     """With an observation that nothing explains the belief is the prediction, of the legal particles only."""
     environment, policy = small_grid(error=0.0)
     filter = scripted(WALL, 6, 6, WALL)
-    start = filter.init(key, environment)
     # From the corner (2, 0), where the goal is, the agent never moves up to (1, 0) at this temperature.
     policy = GoalPolicy(policy.goal, jnp.asarray(1e-5))
-    state, info = filter.update(key, start, jnp.asarray(0), environment, policy)
+    state, info = one_step(filter, key, jnp.asarray(0), environment, policy)
     assert bool(info.recovered)
     np.testing.assert_allclose(state.embedding[6], 1.0, **FLOAT)
 
