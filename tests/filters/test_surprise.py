@@ -65,7 +65,9 @@ def watched(name, key, believed, true, policy):
     return jax.vmap(one)(jax.random.split(key, EPISODES))
 
 
-each_watch = pytest.mark.parametrize("name", ["exact", pytest.param("particle", marks=pytest.mark.slow)])
+each_watch = pytest.mark.parametrize(
+    "name", [name if name == "exact" else pytest.param(name, marks=pytest.mark.slow) for name in WATCHES]
+)
 
 
 def right(name):
