@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import gc
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,24 +57,6 @@ MOST_MEMORY = {"file": 1000 * 2**20, "test": 1150 * 2**20}
 gigabytes. Letting go takes a second, and what is common to files is then compiled again."""
 
 
-def pytest_collection_finish() -> None:
-    """One MLIR context for all lowerings: JAX makes a new one for each, a fifth of the time of a small program."""
-    mlir = sys.modules.get("jax._src.interpreters.mlir")
-    make = getattr(mlir, "make_ir_context", None)  # JAX's own, and therefore perhaps gone one day
-    if make is not None and not hasattr(make, "cache_clear"):
-        vars(mlir)["make_ir_context"] = functools.cache(make)
-
-
-def _let_go() -> None:
-    import jax
-
-    jax.clear_caches()
-    getattr(sys.modules["jax._src.interpreters.mlir"].make_ir_context, "cache_clear", lambda: None)()
-    gc.collect()
-    with contextlib.suppress(OSError, AttributeError):  # glibc's: give what is free back to the system
-        ctypes.CDLL(None).malloc_trim(0)
-
-
 def _resident() -> int:
     """Bytes of memory that this process has; 0 where the system does not tell in this way."""
     told = Path("/proc/self/statm")
@@ -86,7 +66,12 @@ def _resident() -> int:
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Keep a worker small."""
     if nextitem is not None and _resident() > MOST_MEMORY["test" if nextitem.path == item.path else "file"]:
-        _let_go()
+        import jax
+
+        jax.clear_caches()
+        gc.collect()
+        with contextlib.suppress(OSError, AttributeError):  # glibc's: give what is free back to the system
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture
