@@ -52,9 +52,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             cases[name] += 1
 
 
-MOST_MEMORY = {"file": 700 * 2**20, "test": 1150 * 2**20}
+MOST_MEMORY = {"file": 1000 * 2**20, "test": 1150 * 2**20}
 """Bytes of a worker beyond which compiled programs are let go after a file, and after a test: thousands of them take
-gigabytes, and what one file has compiled, the next one seldom needs."""
+gigabytes. Letting go takes a second, and what is common to files is then compiled again."""
 
 
 def _resident() -> int:

@@ -191,11 +191,11 @@ def all_walks(environment, policy, observations) -> tuple[np.ndarray, float]:
 
 
 FILTERS = {
-    "exact": ExactFilter,
+    "neural, tabular": lambda: NeuralBayesianFilter(TabularModel(Lattice((3, 3))), 16),
     "particle": lambda: ParticleFilter(16),
     "branching": lambda: BranchingFilter(16),
-    "neural, tabular": lambda: NeuralBayesianFilter(TabularModel(Lattice((3, 3))), 16),
     "neural, dequantized flow": lambda: NeuralBayesianFilter(MODELS["dequantized flow"](jax.random.key(1), (3, 3)), 16),
     "approx": lambda: ApproxBeliefs(TabularModel(Lattice((3, 3))), 16),
+    "exact": ExactFilter,
 }
-"""() -> a filter for `small_grid`."""
+"""() -> a filter for `small_grid`. Of `sampled` tests the first and the last run by default."""

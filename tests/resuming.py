@@ -20,7 +20,7 @@ intervals.SAVE_EVERY = 0.0
 config = nbf.FlowConfig((3, 3), embedding=4, encoder_width=8, noise_width=4, flow_width=8, flow_depth=2, flow_layers=2)
 source = nbf.ExactPosteriors(nbf.RandomGridworlds(3, 2, 1, 1), 3)
 fitted = fit(
-    config.build(prng.stream(0, "parameters")), source, nbf.FitConfig(steps=1200, batch=4, samples=8),
+    config.build(prng.stream(0, "parameters")), source, nbf.FitConfig(steps=600, batch=4, samples=8),
     key=prng.stream(0, "training"), resume=sys.argv[1], progress=False,
 )
 save_model(sys.argv[2], fitted.model, config)

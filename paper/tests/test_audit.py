@@ -107,6 +107,7 @@ OWN = r"(\| NBF \(16\), paper's flow +\| +)"
 ROW = re.compile(r"^\| PF \(64\) .*\n", re.MULTILINE)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
@@ -205,6 +206,7 @@ PLANE = [
 DRAWS = 8
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("draw", range(DRAWS))
 def test_both_routes_agree_on_grids_and_on_prices(tmp_path: Path, draw: int):
     rng = np.random.default_rng([SEED, draw])

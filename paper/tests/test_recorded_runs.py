@@ -5,18 +5,23 @@ from __future__ import annotations
 import functools
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 from paths import RESULTS
 
 from nbf_paper.cli.main import main
 from nbf_paper.cli.reproduce import Reproduce
-from nbf_paper.experiments import choices
+from nbf_paper.experiments import choices, simulation_cost
 from nbf_paper.records import run_key, store
 
 FOLDERS = sorted(path.parent for path in RESULTS.glob("*/runs.json"))
 BENCHMARKS = {"peers": "python -m benchmarks.peers"}
 """Records that no experiment makes, and the command that does."""
+
+
+READ: dict[str, Any] = {}
+"""Readers that read each folder once for all tests of this file."""
 
 
 class Parsed(Exception):  # noqa: N818
@@ -54,7 +59,8 @@ def keys(command: str, folder: Path) -> set[str]:
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_every_committed_run_is_found_as_recorded(folder: Path, monkeypatch: pytest.MonkeyPatch):
     for read in (store.read_runs, store.read_records):  # once for all runs
-        monkeypatch.setattr(store, read.__name__, functools.cache(read))
+        monkeypatch.setattr(store, read.__name__, READ.setdefault(read.__name__, functools.cache(read)))
+    monkeypatch.setattr(simulation_cost, "read_records", READ["read_records"])
     runs = store.read_runs(folder)
     assert runs
     for run in runs:

@@ -256,7 +256,7 @@ def test_heat_maps_choose_their_steps_and_refuse_others() -> None:
             belief_figure(wandering(), steps)
 
 
-@pytest.mark.parametrize(("steps", "size"), [(STEPS, 8), (2, 8)])
+@pytest.mark.parametrize(("steps", "size"), [pytest.param(STEPS, 8, marks=pytest.mark.slow), (2, 8)])
 def test_animation_has_one_frame_per_step_and_is_small(tmp_path: Path, steps: int, size: int) -> None:
     file = tmp_path / "new" / "beliefs.gif"
     write_animation(wandering(steps, size), file)

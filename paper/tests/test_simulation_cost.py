@@ -81,6 +81,7 @@ def calls(monkeypatch):
     return made
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("filter", [ParticleFilter(4), neural(4), neural(8)], ids=["pf", "nbf", "branches"])
 def test_every_particle_of_an_update_is_one_call(filter, calls):
     environment, policy = small_grid()

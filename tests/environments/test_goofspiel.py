@@ -120,6 +120,7 @@ def environments_of_histories():
     return jax.jit(jax.vmap(rounds))(decks, *record)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("filter", [PrefixFilter(), ExactFilter()], ids=["prefixes", "branches"])
 def test_the_posterior_is_that_of_all_games(filter):
     """After every round of every game of four cards, with the evidence; the observer's policy cancels."""

@@ -88,7 +88,7 @@ def information(player, hand, bids, prizes, outcomes, points, over) -> str:
     )
 
 
-@pytest.mark.parametrize("cards", [3, 4])
+@pytest.mark.parametrize("cards", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_the_standard_game_is_openspiels_on_every_information_state(cards):
     """Hands (the legal bids), sequences of bids, prizes and winners, points, and when it is over."""
     game = GoofspielGame(cards, standard=True)

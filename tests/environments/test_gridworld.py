@@ -90,6 +90,7 @@ def test_successors_are_those_of_the_paper(name):
     np.testing.assert_allclose(table[rows].sum(axis=1), np.ones(len(rows)), **FLOAT)
 
 
+@pytest.mark.sampled
 @each_name
 def test_offsets_agree_with_successors(name):
     """Moving by each offset, written into a matrix, is T again; no offset leads out of the legal cells."""

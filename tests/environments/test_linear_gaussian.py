@@ -43,6 +43,7 @@ def runs(key, environment, policy, observations, filter, count):
     return jax.vmap(one)(jax.random.split(key, count))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("number", SYSTEMS)
 def test_the_particle_filter_agrees_with_kalman(number, key):
     system, push = random_system(number), np.array([0.3, -0.2])

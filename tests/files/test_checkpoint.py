@@ -137,6 +137,7 @@ def test_a_longer_file_is_refused(tmp_path):
     refused(path)
 
 
+@pytest.mark.sampled
 @each_config
 def test_a_flipped_bit_is_refused_or_harmless(name, tmp_path):
     """No other error, no number that is not finite, and no other architecture.

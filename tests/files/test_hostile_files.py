@@ -72,6 +72,7 @@ def mutate_checkpoints(name, path, count):
     assert 0 < read < count / 2, "the damage is too small or too large to tell anything"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_a_damaged_checkpoint_is_refused_or_sound(name, tmp_path):
     mutate_checkpoints(name, tmp_path / "m", 75)

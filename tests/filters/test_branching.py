@@ -56,6 +56,7 @@ def masses(states):
     return np.sum(weights * there, axis=-2)
 
 
+@pytest.mark.sampled
 @both_ways
 def test_with_calls_for_all_branches_it_is_exact_on_a_grid(choose, key):
     """Against every walk there is; 36 calls are the 4 branches of each of 9 cells, of which those into a wall stay."""
@@ -84,6 +85,7 @@ def test_with_calls_for_all_branches_it_is_exact_in_rooms(choose, key):
     np.testing.assert_allclose(info.ess, 1.0 / np.sum(masses(states) ** 2, axis=-1), **FLOAT)
 
 
+@pytest.mark.sampled
 @both_ways
 def test_evidence_is_unbiased(choose, key):
     """E[product of the steps' evidence] = p(y_1:T), and of it times the weights, their mean."""
@@ -97,6 +99,7 @@ def test_evidence_is_unbiased(choose, key):
     np.testing.assert_array_less(np.abs(joint.mean(axis=0) - truth), monte_carlo(joint.std(axis=0), repeats))
 
 
+@pytest.mark.sampled
 @both_ways
 def test_evidence_is_unbiased_through_zeros(choose, key):
     """A set that explains nothing counts as an estimate of zero, as it should: a symbol tells the room that was left,

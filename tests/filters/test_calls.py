@@ -48,6 +48,7 @@ class Vectorial(Gridworld):
         return super().log_likelihood(observation, state, next_state)[None]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [name for name in FILTERS if "flow" not in name])
 def test_a_likelihood_is_one_number(name, key):
     grid, policy = small_grid()
@@ -69,6 +70,7 @@ def partly(value):
     return hidden_markov([0.5, 0.25, 0.25], np.full((3, 3), 1 / 3), symbols)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("name", ["exact", "particle", "branching", "neural"])
 def test_likelihoods_that_are_none_are_counted(name, value, key):
@@ -123,6 +125,7 @@ def worlds():
     }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["grid", "triangulation", "goofspiel", "functions"])
 def test_a_missing_policy_is_named(name, key):
     (world, observation), filter = worlds()[name], nbf.ParticleFilter(4)
@@ -170,6 +173,7 @@ def test_a_state_of_another_number_of_particles_is_refused(key):
         nbf.ParticleFilter(16).step(key, state, 0, grid, policy)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("filter", [nbf.ParticleFilter(4), nbf.BranchingFilter(4), nbf.Surprise(nbf.ParticleFilter(4))])
 def test_a_state_of_another_space_is_refused(filter, key):
     """Whenever that is: at the start, after a step, and after the environment has been used."""

@@ -45,6 +45,7 @@ def grids():
     return [jax.tree.map(lambda leaf, i=i: leaf[i], batch) for i in range(3)]
 
 
+@pytest.mark.sampled
 def test_a_batch_of_runs_is_the_same_as_single_steps_from_python(filter, key):
     """Three episodes under one `vmap`, each in its own grid, against a plain loop that goes from one episode
     to the next at every step: no step after the second compiles anything, and none mixes up its inputs."""
@@ -127,6 +128,7 @@ class Metered(Gridworld):
         return self._metered(lambda *inputs: Gridworld.follow(self, inputs[0], policy, inputs[1]), 1, state, branch)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("n", [3, 4, 7, 8, 30, 100])
 @pytest.mark.parametrize("kind", ["tabular", "dequantized flow", "branching", "all branches"])
 def test_no_step_calls_the_simulator_more_often_than_it_says(kind, n, key):
@@ -151,6 +153,7 @@ def filter_calls(filter):
     return filter.num_calls if isinstance(filter, BranchingFilter) else filter.num_particles
 
 
+@pytest.mark.sampled
 def test_a_missing_observation_from_python(filter, key):
     environment, policy = grids()[0]
     state, info = filter.step(key, filter.init(key, environment), None, environment, policy)

@@ -55,6 +55,7 @@ def test_hidden_markov_against_all_trajectories(observations, key):
     np.testing.assert_allclose(total, np.log(evidence), **FLOAT)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "family",
     [RandomGridworlds(5, 2, 1, 2, 0.7), RandomGridworlds(4, 3, 2, 2, 1.0)],

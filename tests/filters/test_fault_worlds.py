@@ -194,6 +194,7 @@ def test_weights_from_1e_minus_300_to_1(name, key):
     np.testing.assert_allclose(info.log_evidence, -690.0, **FLOAT)
 
 
+@pytest.mark.sampled
 @each_room
 def test_terminal_states_are_absorbing(name, key):
     """From everywhere the way leads to the last room, which is left by nobody: there the filter goes on filtering."""
@@ -237,7 +238,8 @@ def test_a_policy_that_puts_zero_on_everything(name, nothing, key):
     assert not bool(info.recovered)
 
 
-@pytest.mark.parametrize("name", ["exact", "particle", "neural, tabular"])
+@pytest.mark.sampled
+@pytest.mark.parametrize("name", ["neural, tabular", "exact", "particle"])
 def test_a_finite_environment_stays_put_under_a_policy_of_zeros(name, key):
     """There every filter agrees, because the environment itself says what happens."""
     world = from_matrices([UNIFORM, STAY], [[0.5, 0.5]] * 4, [0.1, 0.2, 0.3, 0.4])

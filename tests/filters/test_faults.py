@@ -44,6 +44,7 @@ each_filter = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.sampled
 @each_filter
 def test_an_impossible_observation_is_seen_and_survived(name, key):
     """At step 1, at every step, at one step in ten: recovered at exactly those, and a distribution at the end."""
@@ -86,6 +87,7 @@ def test_a_missing_observation_is_one_that_tells_nothing(name, key):
     np.testing.assert_allclose(other.log_evidence, np.log(0.2), **FLOAT)
 
 
+@pytest.mark.sampled
 @each_filter
 def test_particles_that_are_all_the_same_state(name, key):
     """A grid of one free cell: every particle is a duplicate of every other, and bumps for ever."""
@@ -153,6 +155,7 @@ def many_grids(count=100):
     ]
 
 
+@pytest.mark.sampled
 @each_filter
 def test_swapping_environment_and_policy_at_every_step_compiles_nothing(name, key):
     """A hundred grids and goals, none twice: one compilation, one trace, and beliefs that tell them apart."""

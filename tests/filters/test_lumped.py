@@ -84,6 +84,7 @@ def subsets(game):
             yield from itertools.combinations(others, size)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("time", [1, 3], ids=["a round", "over"])
 def test_it_agrees_whatever_is_seen(time, key):
     """Also on an observation that cannot be, on none at all, and once the game is over: what is kept, what is told."""

@@ -124,7 +124,8 @@ def test_the_embedding_converges_to_the_posterior(runs, truth):
     np.testing.assert_array_less(np.abs(last.mean(axis=0) - probs), monte_carlo(last.std(axis=0), 200, k=5) + 1e-3)
 
 
-@pytest.mark.parametrize("options", [OPTIONS["Algorithm 1"], {}], ids=["Algorithm 1", "default"])
+@pytest.mark.sampled
+@pytest.mark.parametrize("options", [{}, OPTIONS["Algorithm 1"]], ids=["default", "Algorithm 1"])
 def test_the_evidence_is_unbiased(options, truth, key):
     """Drawing from a table is multinomial resampling, and drawing evenly an optimal one, so E[product of evidences]
     = p(y_1:T) at any n."""
@@ -202,6 +203,7 @@ CALLS = 36
 """All branches of nine cells."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("model", [Forgetful, Drawn])
 def test_carried_particles_are_a_share_of_the_next_belief(model, key):
     """What a model forgets, exact particles remember: the filter is Bayes' rule for a mixture of both."""
@@ -231,6 +233,7 @@ def test_carried_particles_are_a_share_of_the_next_belief(model, key):
     assert np.abs(np.asarray(forgotten.embedding) - np.asarray(expected)).max() > 0.072 * share
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("model", [Forgetful, Drawn])
 def test_while_chance_has_no_part_any_model_will_do(model, truth, key):
     """With calls for all branches of all states the particles are Bayes' rule from the start on."""
@@ -258,6 +261,7 @@ def test_a_belief_with_carried_particles_is_sampled_as_it_says(key):
     np.testing.assert_allclose(belief.expectation(lambda state: state[0]), probs @ space.points()[:, 0], **FLOAT)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("model", [Forgetful, Drawn])
 def test_particles_that_a_new_environment_forbids_are_not_carried(model, key):
     environment, policy = small_grid()
@@ -450,8 +454,8 @@ def test_a_belief_of_few_states_is_updated_exactly(key):
 
 
 @eqx.filter_jit
-def one_step(filter, key, observation):
-    environment, policy = small_grid()
+def one_step(filter, key, observation, *world):
+    environment, policy = world or small_grid()
     return filter.update(key, filter.init(key, environment), observation, environment, policy)
 
 
@@ -562,7 +566,7 @@ def test_draws_on_illegal_states_are_not_evidence_against_an_observation(even, k
     """A deaf agent's symbols are all equally likely, wherever it is: p(y) = 1/5 for any model, also one of walls."""
     environment, policy = small_grid(error=0.8)
     filter = scripted(WALL, 0, WALL, 5, 8, even=even)
-    _, info = filter.update(key, filter.init(key, environment), jnp.asarray(1), environment, policy)
+    _, info = one_step(filter, key, jnp.asarray(1), environment, policy)
     np.testing.assert_allclose(info.log_evidence, np.log(0.2), **FLOAT)
 
 
@@ -575,7 +579,7 @@ def test_a_missing_observation_is_no_evidence(key):
 
 def test_a_missing_observation_is_a_prediction(key):
     environment, policy = small_grid()
-    predicted, _ = ExactFilter().update(key, ExactFilter().init(key, environment), None, environment, policy)
+    predicted, _ = one_step(ExactFilter(), key, None, environment, policy)
     state, info = one_step(tabular(5000, proposal=EvenProposal()), key, None)
     assert_frequencies(5000 * np.asarray(state.embedding), predicted, detects=0.06)
     np.testing.assert_allclose(info.ess, 5000, **FLOAT)
@@ -596,10 +600,9 @@ def test_a_recovered_belief_keeps_off_the_walls(key):
     """With an observation that nothing explains the belief is the prediction, of the legal particles only."""
     environment, policy = small_grid(error=0.0)
     filter = scripted(WALL, 6, 6, WALL)
-    start = filter.init(key, environment)
     # From the corner (2, 0), where the goal is, the agent never moves up to (1, 0) at this temperature.
     policy = GoalPolicy(policy.goal, jnp.asarray(1e-5))
-    state, info = filter.update(key, start, jnp.asarray(0), environment, policy)
+    state, info = one_step(filter, key, jnp.asarray(0), environment, policy)
     assert bool(info.recovered)
     np.testing.assert_allclose(state.embedding[6], 1.0, **FLOAT)
 

@@ -61,7 +61,7 @@ def assert_sound(states: ParticleState, info) -> None:
 
 def test_error_falls_as_the_root_of_n(key):
     """PF -> exact, with a log-log slope of -1/2 within four of its standard errors."""
-    world, sizes, repeats = three_rooms(), [32, 128, 512, 2048], 300
+    world, sizes, repeats = three_rooms(), [32, 2048], 300
     truth, _ = posterior(world, OBSERVATIONS, POLICIES)
     mean, error, last = [], [], np.zeros(3)
     for n in sizes:

@@ -70,6 +70,7 @@ def compiled_motion(resolution):
     return jax.jit(lambda mean, deviation: motion(resolution, mean, deviation))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("mean", "deviation"), [(0.0, 1.0), (2.3, 0.4), (-3.0, 2.0), (0.7, 5.0), (-0.4, 1e-4), (1.5, 0.0), (9.0, 0.5)]
 )

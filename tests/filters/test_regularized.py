@@ -35,6 +35,7 @@ def scan():
     return TriangulationFamily().environment().at(jnp.int32(0), jnp.bool_(True))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("candidates", [1, 64])
 def test_the_evidence_of_the_first_step_is_unbiased(candidates, key):
     """Candidates are then draws of p0, uniform on the square, whatever the look-ahead weight selects among them: the

@@ -83,6 +83,7 @@ def opinions(name) -> list[tuple[np.ndarray, np.ndarray]]:
     return [runs(name), (np.asarray(found["means"]), np.asarray(found["log_evidence"]))]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_the_evidence_is_that_of_another_package(name):
     """After every step."""
@@ -94,6 +95,7 @@ def test_the_evidence_is_that_of_another_package(name):
     assert np.all(np.abs(ours - theirs) <= error), np.max(np.abs(ours - theirs) / error)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_the_filtered_means_are_those_of_another_package(name):
     """Of x_t given y_1:t, after every step, by the delta method for a ratio of means."""

@@ -65,11 +65,16 @@ def watched(name, key, believed, true, policy):
     return jax.vmap(one)(jax.random.split(key, EPISODES))
 
 
+each_watch = pytest.mark.parametrize(
+    "name", [name if name == "exact" else pytest.param(name, marks=pytest.mark.slow) for name in WATCHES]
+)
+
+
 def right(name):
     return episodes(name, 0.5, 0.5)
 
 
-@pytest.mark.parametrize("name", WATCHES)
+@each_watch
 def test_p_values_are_uniform_in_the_right_world(name):
     """By the Dvoretzky-Kiefer-Wolfowitz inequality, which also says what the test can find."""
     p = np.sort(np.ravel(right(name)[0]))
@@ -80,14 +85,14 @@ def test_p_values_are_uniform_in_the_right_world(name):
     assert max(np.max(steps[1:] - p), np.max(p - steps[:-1])) < allowed
 
 
-@pytest.mark.parametrize("name", WATCHES)
+@each_watch
 def test_p_values_do_not_remember_the_past(name):
     p = np.asarray(right(name)[0], np.float64) - 0.5
     lagged = np.mean(p[:, 1:] * p[:, :-1])
     np.testing.assert_allclose(lagged, 0.0, rtol=0, atol=monte_carlo(1.0 / 12.0, p[:, 1:].size))
 
 
-@pytest.mark.parametrize("name", WATCHES)
+@each_watch
 @pytest.mark.parametrize("rate", [0.3, 0.1, 0.02])
 def test_false_alarms_are_as_rare_as_stated(name, rate):
     """Ville's inequality, over whole episodes."""
@@ -106,7 +111,12 @@ def test_false_alarms_of_a_particle_filter_are_as_rare_as_stated_from_64_particl
 
 @pytest.mark.parametrize(
     ("name", "believed", "true"),
-    [("exact", 0.02, 0.7), ("exact", 0.7, 0.02), ("particle", 0.3, 1.5), ("particle", 2.0, 0.2)],
+    [
+        ("exact", 0.02, 0.7),
+        pytest.param("exact", 0.7, 0.02, marks=pytest.mark.slow),
+        ("particle", 0.3, 1.5),
+        pytest.param("particle", 2.0, 0.2, marks=pytest.mark.slow),
+    ],
 )
 def test_a_wrong_world_raises_the_alarm(name, believed, true):
     """More noise than believed and less, at a rate of 0.001."""

@@ -10,6 +10,7 @@ from extras import without
 MODEL = Path(__file__).parents[2] / "src" / "nbf" / "files" / "8-2D-random.safetensors"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("packages", "code", "sentence"),
     [

@@ -157,6 +157,7 @@ def test_weighted_draws_stand_for_the_distribution(name):
     np.testing.assert_array_less(np.abs(shares.mean(axis=0) - probs), chance + QUADRATURE * probs + 1e-9)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", EVEN)
 def test_even_draws_vary_less_than_independent_ones(name):
     """The mean of a smooth function over a set, by more than four standard errors of its variance."""

@@ -57,6 +57,7 @@ def test_probabilities_sum_to_one_over_the_cells(name, shape, key):
         np.testing.assert_allclose(probs.sum(), 1.0, **QUADRATURE)
 
 
+@pytest.mark.sampled
 @each_model
 @each_shape
 def test_samples_have_the_probabilities_it_says(name, shape, key):
@@ -221,6 +222,7 @@ WALLS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("walls", WALLS.values(), ids=WALLS.keys())
 def test_illegal_cells_have_no_mass(walls, key):
     """Probabilities, samples and the gradient of the objective, for the same parameters and any walls."""
@@ -267,6 +269,7 @@ def test_what_has_probability_zero_is_never_drawn(key, monkeypatch):
 # What all models share
 
 
+@pytest.mark.sampled
 @each_model
 def test_a_model_belief_is_its_model(name, key):
     model = model_of(name, (3, 4))

@@ -100,6 +100,7 @@ def test_estimates_rise_with_samples_from_the_bound_to_the_log_probability(name)
     assert means[0].mean() < means[1].mean() - 1e-3
 
 
+@pytest.mark.sampled
 @each_kind
 def test_weights_of_the_noise_average_to_the_probability(name):
     """E_q[p(x + u) / q(u | x)] = P(x), whatever the noise q is."""

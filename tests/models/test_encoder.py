@@ -78,6 +78,7 @@ def test_order_does_not_matter(form, weighted_set, key):
     )
 
 
+@pytest.mark.sampled
 def test_a_particle_split_in_parts_is_the_same_particle(form, weighted_set):
     """Unevenly: one particle in parts of 60, 30 and 10 %, the next of 30, 10 and 60, and so on."""
     states, log_weights = weighted_set

@@ -83,6 +83,7 @@ def test_obstacles_have_no_probability():
     assert not np.any(np.asarray(probs)[~np.asarray(legal)])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_embedding_of_a_mixture_is_the_mixture_of_embeddings(name, key):
     model = built(name)

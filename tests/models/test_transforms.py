@@ -189,6 +189,7 @@ def flowjax_layer(transformer, ours, layer, kept, moved, parameters):
     return eqx.tree_at(where, theirs, values)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "transformer"), [("affine", flowjax_affine), ("spline", flowjax_spline)])
 @pytest.mark.parametrize("dimension", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_flowjax_with_the_same_parameters_is_the_same_flow(name, transformer, dimension, key):

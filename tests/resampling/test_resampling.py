@@ -70,6 +70,7 @@ def _variance(resampler: str, weights: np.ndarray) -> np.ndarray:
     return np.sum(overlap * (1 - overlap), axis=0)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("resampler", RESAMPLERS)
 def test_children(resampler, case, key):

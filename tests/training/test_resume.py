@@ -31,7 +31,7 @@ def test_a_stopped_run_goes_on_to_the_same_result(sent, uninterrupted, tmp_path)
     process.send_signal(sent)
     process.communicate(timeout=60)
     stopped_at = chunks(path)
-    assert 5 <= stopped_at < 60, "it was not stopped on its way"
+    assert 5 <= stopped_at < 30, "it was not stopped on its way"
     assert not (tmp_path / "model.safetensors").exists()
     for resumed, whole in zip(finish(tmp_path), uninterrupted, strict=True):
         assert resumed.keys() == whole.keys()
@@ -46,7 +46,7 @@ def made(folder: Path) -> Path:
 
 @pytest.fixture
 def long_training(monkeypatch):
-    monkeypatch.setattr(resuming, "PROGRAM", resuming.PROGRAM.replace("steps=1200", "steps=8000"))
+    monkeypatch.setattr(resuming, "PROGRAM", resuming.PROGRAM.replace("steps=600", "steps=8000"))
 
 
 @pytest.mark.slow

@@ -131,6 +131,7 @@ def test_an_episode_has_the_probability_of_its_observations():
 # The loss
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", MODELS)
 def test_half_of_the_samples_are_embedded_and_the_other_half_scored(name, key):
     """Belief by belief and without the table: minus the mean objective of the second half, given the first.
@@ -155,7 +156,9 @@ def test_half_of_the_samples_are_embedded_and_the_other_half_scored(name, key):
     np.testing.assert_allclose(loss, -np.mean(np.asarray(values, np.float64)), **FLOAT)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize(
+    "name", [name if name == "enumerated" else pytest.param(name, marks=pytest.mark.slow) for name in CONFIGS]
+)
 def test_the_loss_falls_towards_the_entropy(name):
     """But never below it: that is what the beliefs themselves leave open."""
     config = FitConfig(steps=300, batch=16, samples=32, optimizer="adam", learning_rate=1e-2)

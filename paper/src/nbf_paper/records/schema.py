@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import math
@@ -102,6 +103,7 @@ def record_order(record: Record) -> tuple[Any, ...]:
     return (*record.group, record.metric, step)
 
 
+@functools.lru_cache(maxsize=4096)  # a file has few texts, each in thousands of records
 def _commands(text: str) -> bool:
     """Whether a text holds characters that a terminal obeys instead of showing them, or ends of lines."""
     return any(unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Zl", "Zp") for letter in text)

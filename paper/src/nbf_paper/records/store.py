@@ -136,7 +136,7 @@ def add(folder: str | os.PathLike[str], records: Iterable[Record], run: Run) -> 
     home, new = Path(folder), {record.key: record for record in records}
     to_json(dataclasses.asdict(run), indent=None)  # what JSON cannot hold is refused before anything is written
     check_writable(home)
-    made = {_series(record) for record in new.values()}
+    made = {_series(record.group) for record in new.values()}
     with _locked(home):
         kept = read_records(home) if (home / "records.csv").exists() else []
         before = read_runs(home)
@@ -157,11 +157,12 @@ def completed(folder: str | os.PathLike[str], key: str) -> bool:
     run = next((run for run in read_runs(folder) if run.key == key), None)
     if run is None or not (Path(folder) / "records.csv").exists():
         return False
-    return set(run.made) <= {_series(record) for record in read_records(folder)}
+    groups = {record.group for record in read_records(folder)}
+    return set(run.made) <= {_series(group) for group in groups}
 
 
-def _series(record: Record) -> str:
-    return "/".join(str(part) for part in record.group[1:])
+def _series(group: tuple[str | int, ...]) -> str:
+    return "/".join(str(part) for part in group[1:])
 
 
 def _write_runs(folder: Path, runs: Iterable[Run]) -> None:
