@@ -64,7 +64,7 @@ class GaussianKernels(Belief):
         weights = jnp.exp(log_weights)
         # Entries without weight may be anything: they take the place of the heaviest.
         known = jnp.where(weights[:, None] > 0, points, points[jnp.argmax(weights)])
-        centred = _apart(known, circular_mean(known, weights[:, None], box) if _circular(box) else weights @ known, box)
+        centred = _apart(known, _mean(known, weights, box), box)
         d = points.shape[1]
         width = scale * (4.0 / ((d + 2) * effective_sample_size(log_weights))) ** (1.0 / (d + 4))
         covariance = width**2 * (centred.T * weights) @ centred
@@ -107,7 +107,7 @@ class GaussianKernels(Belief):
     def _wrapped(self, differences: Float[Array, "k n d"]) -> Float[Array, "k n"]:
         """The kernels, summed over the images of circular coordinates."""
         assert isinstance(self.space, Box)
-        if not _circular(self.space):
+        if not self.space.circular:
             return self._density(differences)
         period = 2.0 * self.space.scale
         turns = itertools.product(*(IMAGES if wraps else (0.0,) for wraps in self.space.wraps))
@@ -132,8 +132,10 @@ class GaussianKernels(Belief):
         return ParticleBelief(self.states, self.log_weights).expectation(function)
 
 
-def _circular(space: Box | Lattice) -> bool:
-    return isinstance(space, Box) and bool(space.circular)
+def _mean(points: Float[Array, "n d"], weights: Float[Array, " n"], space: Box | Lattice) -> Float[Array, " d"]:
+    """The weighted mean; along circular coordinates, of directions."""
+    circular = isinstance(space, Box) and space.circular
+    return circular_mean(points, weights[:, None], space) if circular else weights @ points
 
 
 def _apart(first: Float[Array, "*n d"], second: Float[Array, "*m d"], space: Box | Lattice) -> Float[Array, "*k d"]:

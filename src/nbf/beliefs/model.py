@@ -11,6 +11,8 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from nbf import dispatch, prng
 from nbf.beliefs.exponential_tilt import Tilt
+from nbf.beliefs.gaussian_kernels import GaussianKernels
+from nbf.beliefs.particles import ParticleBelief
 from nbf.capabilities import ContinuousSpace, FiniteSpace, ListedStates, MeanFeatures
 from nbf.capability import capability, require
 from nbf.contracts import Belief, BeliefModel, Embedding, State, StateSpace
@@ -41,7 +43,7 @@ class ModelBelief(Belief):
     embedding: Embedding
     space: StateSpace
     tilt: Tilt | None = None
-    particles: Belief | None = None
+    particles: ParticleBelief | GaussianKernels | None = None
     """What carried particles stand for themselves, a share of the belief; None: there are none."""
     carried_share: Float[Array, ""] | float = 0.0
     """That share."""

@@ -23,8 +23,19 @@ from nbf.contracts import Environment, Family, Filter, Policy, StateSpace
 from nbf.environments.functional import One
 from nbf.errors import InputError
 from nbf.evaluation.calibration import calibrate
+from nbf.filters.neural import RegeneratingProposal, Shares, default_proposal
 from nbf.fitting.fitted import FittedModel
-from nbf.fitting.teacher import Posteriors, belief_source, horizon_of, pooled, reference_of, teacher_quality
+from nbf.fitting.shares import BELIEFS as SHARE_BELIEFS
+from nbf.fitting.shares import earned_shares
+from nbf.fitting.teacher import (
+    Posteriors,
+    TeacherQuality,
+    belief_source,
+    checked,
+    horizon_of,
+    pooled,
+    reference_of,
+)
 from nbf.models.autoregressive import AutoregressiveConfig
 from nbf.models.belief_model import AnyDecoder, AnyEncoder, ModelConfig, space_config
 from nbf.models.dequantization import DequantizedFlowConfig
@@ -125,13 +136,17 @@ def fit(
     environment, horizon = _drawn(family, seed), horizon_of(family, horizon)
     options = {"horizon": horizon, "particles": particles, "teacher": teacher, "wall_band": wall_band}
     source, name = belief_source(family, environment, **options)
+    with without_alarms():
+        checking = prng.stream(seed, "fit", "teacher")
+        source, name, quality = checked(checking, source, name, environment, replaceable=teacher is None)
     config = _model_config(environment.space, decoder, encoder, embedding)
     settings = training if steps is None else replace(training, steps=steps)
     # Hashed and compared with run files: these words stay.
     purpose = f"{config} on {horizon} steps of {name}, spread by {wall_band:g}, in {type(environment).__name__}"
     with without_alarms():
         trained, before = _train(seed, config, source, environment.space, settings, purpose, resume, progress)
-        fitted = _measured(seed, trained, config, source, name, progress)
+        fitted = _measured(seed, trained, config, source, name, quality, progress)
+        fitted = replace(fitted, shares=_shares(seed, trained, source, environment, progress))
     return replace(fitted, seconds=before + time.monotonic() - begin)
 
 
@@ -204,6 +219,7 @@ def _measured(
     config: ModelConfig,
     source: Posteriors,
     name: str,
+    quality: TeacherQuality,
     progress: bool,
 ) -> FittedModel:
     """The trained model with its calibration on new beliefs, and the quality of its teacher."""
@@ -212,8 +228,15 @@ def _measured(
             prng.stream(seed, "fit", "calibration"), trained.model, source, beliefs=CALIBRATION_BELIEFS,
             advance=bar.advance,
         )  # fmt: skip
-    ess, walls = teacher_quality(prng.stream(seed, "fit", "teacher"), source)
     return FittedModel(
-        trained.model, config, calibration, name, ess, walls, len(trained.losses) * intervals.CHUNK, trained.seconds,
-        trained.losses, trained.held_out, reference_of(source),
+        trained.model, config, calibration, name, quality.ess, quality.on_walls,
+        len(trained.losses) * intervals.CHUNK, trained.seconds, trained.losses, trained.held_out, reference_of(source),
     )  # fmt: skip
+
+
+def _shares(seed: int, trained: Fitted, source: Posteriors, environment: Environment, progress: bool) -> Shares | None:
+    """The share that the model earns beside a kernel, where the filter uses both."""
+    if not isinstance(default_proposal(environment, SHARE_BELIEFS), RegeneratingProposal):
+        return None
+    with Progress("shares of model and kernel", SHARE_BELIEFS, 0, enabled=progress, unit="belief") as bar:
+        return earned_shares(prng.stream(seed, "fit", "shares"), trained.model, source, advance=bar.advance)

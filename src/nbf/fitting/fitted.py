@@ -15,7 +15,7 @@ from nbf.errors import InputError
 from nbf.evaluation.calibration import Calibration
 from nbf.files.checkpoint import load_model, save_model
 from nbf.filters.approximate import ApproxBeliefs
-from nbf.filters.neural import NeuralBayesianFilter
+from nbf.filters.neural import NeuralBayesianFilter, Shares
 from nbf.fitting.reference import described, rebuilt
 from nbf.models.belief_model import MODELS, ModelConfig
 
@@ -52,6 +52,10 @@ class FittedModel:
     """The filter that made the training beliefs, the truth of `ceiling`. None if that is not known: a filter of your
     own, or one with a model in it, is not in the file."""
 
+    shares: Shares | None = None
+    """The share that the model has earned beside a kernel density, by number of samples. None where the filter does not
+    use kernels, and for files of older versions."""
+
     def filter(self, num_particles: int = 32, *, max_attempts: int = 5) -> NeuralBayesianFilter:
         """Make a filter with this model.
 
@@ -62,7 +66,7 @@ class FittedModel:
         Returns:
             The filter.
         """
-        return NeuralBayesianFilter(self.model, num_particles, max_attempts=max_attempts)
+        return NeuralBayesianFilter(self.model, num_particles, shares=self.shares, max_attempts=max_attempts)
 
     def faithful(self, num_particles: int = 32, *, max_attempts: int = 5) -> NeuralBayesianFilter:
         """Make the paper's filter with this model: Algorithm 1, independent draws and no correction.
@@ -103,6 +107,7 @@ class FittedModel:
         """
         known = {name: getattr(self, name) for name in _KNOWN}
         known["reference"] = described(self.reference)
+        known["shares"] = None if self.shares is None else asdict(self.shares)
         save_model(path, self.model, self.config, fitted=json.dumps(known, default=_plain))
 
     @classmethod
@@ -125,9 +130,10 @@ class FittedModel:
             values = json.loads(note)
             calibration = Calibration(**_typed(Calibration, values.pop("calibration")))
             _check_shapes(calibration)
-            reference = rebuilt(values.pop("reference", None))  # files of older versions do not tell
+            # Files of older versions do not tell.
+            reference, shares = rebuilt(values.pop("reference", None)), _shares(values.pop("shares", None))
             known = _typed(cls, values)
-            return cls(model=model, config=config, calibration=calibration, reference=reference, **known)
+            return cls(model=model, config=config, calibration=calibration, reference=reference, shares=shares, **known)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise InputError(
                 f"What is known of the model in {path} cannot be read ({error}); nbf.load_model reads the model alone."
@@ -144,6 +150,11 @@ class FittedModel:
                 f"{self.on_walls:.1%} of their samples lie on a wall of the box, where a density is unbounded: "
                 "see `wall_band` of nbf.fit"
             )
+        if self.shares is not None:
+            told = ", ".join(
+                f"{share:.0%} from {size:.0f}" for size, share in zip(self.shares.sizes, self.shares.model, strict=True)
+            )
+            lines.append(f"Share earned beside a kernel density on as many samples: {told}")
         limits = (
             "The verdict is on the model, given samples of its teacher's beliefs. It says nothing of a filter with it, "
             "which lives on its own beliefs: compare fitted.filter(n) with fitted.ceiling() and with "
@@ -152,8 +163,12 @@ class FittedModel:
         return "\n".join([*lines, "", str(self.calibration), "", limits])
 
 
-_APART = ("model", "config", "calibration", "reference")
+_APART = ("model", "config", "calibration", "reference", "shares")
 _KNOWN = tuple(each.name for each in fields(FittedModel) if each.name not in ("model", "config"))
+
+
+def _shares(values: Any) -> Shares | None:
+    return None if values is None else Shares(*(tuple(map(float, values[name])) for name in ("sizes", "model")))
 
 
 def _plain(value: Any) -> Any:

@@ -7,6 +7,7 @@ saw, episodes are the family's own.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -20,13 +21,14 @@ from nbf.errors import InputError
 from nbf.filters.exact import ExactFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.prefixes import PrefixFilter
+from nbf.filters.regularized import RegularizedParticleFilter
 from nbf.resampling.weights import effective_sample_size
 from nbf.sources.episodic import EpisodePosteriors
 from nbf.sources.exact import ExactPosteriors
 from nbf.sources.filtered import FilterPosteriors
 from nbf.sources.pool import BeliefPool
 from nbf.sources.prefixes import PrefixPosteriors
-from nbf.spaces import Box
+from nbf.spaces import Box, Lattice
 from nbf.training.config import FitConfig
 from nbf.training.progress import Progress
 
@@ -36,6 +38,8 @@ POOL_BELIEFS = 20_000
 """Beliefs in a pool. A filter's belief costs a whole episode, so each is used several times, with other samples."""
 LARGEST_POOL = 50_000_000
 """Numbers in the largest pool; larger beliefs make a pool of fewer beliefs."""
+LEAST_DISTINCT = 0.05
+"""The share of a particle filter's states that must differ, in each of its beliefs, for it to be a teacher."""
 TEACHER_BELIEFS = 64
 """Beliefs, and samples of each, on which the teacher is measured."""
 EXACT_ANEW = 50_000
@@ -123,7 +127,7 @@ def belief_source(
     if teacher is None and isinstance(environment, Enumerable) and exact_work(family) <= LARGEST_EXACT:
         return ExactPosteriors(family, horizon), "the exact filter"
     teacher = ParticleFilter(particles) if teacher is None else teacher
-    return FilterPosteriors(teacher, family, horizon, wall_band), _name(teacher)
+    return FilterPosteriors(teacher, family, horizon, wall_band), name_of(teacher)
 
 
 def _episodic_source(
@@ -144,14 +148,24 @@ def _episodic_source(
         return PrefixPosteriors(family, horizon), "the exact filter"
     listed = capability(environment, Enumerable) is not None
     filter = teacher or (ExactFilter() if listed else ParticleFilter(particles))
-    return EpisodePosteriors(filter, family, horizon), "the exact filter" if teacher is None and listed else _name(
+    return EpisodePosteriors(filter, family, horizon), "the exact filter" if teacher is None and listed else name_of(
         filter
     )
 
 
-def _name(teacher: Filter) -> str:
+def name_of(teacher: Filter) -> str:
+    """Name a teacher for a reader.
+
+    Args:
+        teacher: The filter.
+
+    Returns:
+        Its kind and size.
+    """
     if isinstance(teacher, ParticleFilter):
         return f"a particle filter of {teacher.num_particles}"
+    if isinstance(teacher, RegularizedParticleFilter):
+        return f"a regularised particle filter of {teacher.num_particles}"
     return type(teacher).__name__
 
 
@@ -200,7 +214,19 @@ def pooled(
         return BeliefPool.of_episodes(source, key, episodes=episodes, samples=samples, advance=bar.advance)
 
 
-def teacher_quality(key: Key[Array, ""], source: Posteriors) -> tuple[float | None, float]:
+class TeacherQuality(NamedTuple):
+    """What is known of a teacher."""
+
+    ess: float | None
+    """Mean effective sample size; None unless it is a particle filter."""
+    on_walls: float
+    """Share of samples on a wall of a bounded box."""
+    distinct: int | None
+    """Different states in the poorest of its beliefs; None unless it is a particle filter over vectors. The effective
+    sample size says nothing where states never move: a thousand copies of one state have a thousand."""
+
+
+def teacher_quality(key: Key[Array, ""], source: Posteriors) -> TeacherQuality:
     """Measure the beliefs of a source.
 
     Args:
@@ -208,28 +234,85 @@ def teacher_quality(key: Key[Array, ""], source: Posteriors) -> tuple[float | No
         source: Where the beliefs come from.
 
     Returns:
-        The teacher's mean effective sample size, None unless it is a particle filter; and the share of samples on a
-        wall of the box.
+        What was found.
     """
     if isinstance(source, ExactPosteriors | PrefixPosteriors):
-        return None, 0.0
+        return TeacherQuality(None, 0.0, None)
     plain = replace(source, wall_band=0.0) if isinstance(source, FilterPosteriors) else source
-    ess, walls = _measured(jax.random.split(key, TEACHER_BELIEFS), plain)
-    return (float(ess) if isinstance(source.filter, ParticleFilter) else None), float(walls)
+    ess, walls, distinct = _measured(jax.random.split(key, TEACHER_BELIEFS), plain)
+    if not isinstance(source.filter, ParticleFilter):
+        return TeacherQuality(None, float(walls), None)
+    return TeacherQuality(float(ess), float(walls), None if distinct is None else int(distinct))
+
+
+def checked(
+    key: Key[Array, ""], source: Posteriors, name: str, environment: Environment, *, replaceable: bool
+) -> tuple[Posteriors, str, TeacherQuality]:
+    """Measure a teacher, and replace one whose particles are copies of few states.
+
+    Args:
+        key: Random key.
+        source: Where the beliefs come from.
+        name: For its beliefs.
+        environment: One environment of the family.
+        replaceable: Whether another teacher may be taken; else a poor one is told by its name alone.
+
+    Returns:
+        The source, a name for its beliefs, and what is known of its teacher.
+    """
+    quality, filter = teacher_quality(key, source), reference_of(source)
+    if quality.distinct is None or not isinstance(filter, ParticleFilter):
+        return source, name, quality
+    if quality.distinct >= LEAST_DISTINCT * filter.num_particles:
+        return source, name, quality
+    poor = f"{quality.distinct} different states left in the poorest of its beliefs"
+    better = rejuvenated(source, environment) if replaceable else None
+    if better is None:
+        return source, f"{name} with {poor}", quality
+    return better, f"{name_of(better.filter)} ({name} had {poor})", teacher_quality(key, better)
+
+
+def rejuvenated(source: Posteriors, environment: Environment) -> FilterPosteriors | EpisodePosteriors | None:
+    """Take the beliefs of a regularised particle filter instead of a plain one's: its particles are drawn anew.
+
+    Args:
+        source: Beliefs of a particle filter.
+        environment: One environment of the family.
+
+    Returns:
+        The beliefs of a regularised one of the same size; None where states have no kernels.
+    """
+    smooth = isinstance(environment.space, Box | Lattice)
+    if not smooth or not isinstance(source, FilterPosteriors | EpisodePosteriors):
+        return None
+    assert isinstance(source.filter, ParticleFilter)
+    return replace(source, filter=RegularizedParticleFilter(source.filter.num_particles))
 
 
 @eqx.filter_jit
-def _measured(keys: Key[Array, " b"], source: FilterPosteriors | EpisodePosteriors) -> tuple[Array, Array]:
-    def one(key: Key[Array, ""]) -> tuple[Array, Array]:
+def _measured(
+    keys: Key[Array, " b"], source: FilterPosteriors | EpisodePosteriors
+) -> tuple[Array, Array, Array | None]:
+    def one(key: Key[Array, ""]) -> tuple[Array, Array, Array | None]:
         belief_key, sample_key = jax.random.split(key)
         state, environment = source.posterior(belief_key)
-        ess = effective_sample_size(state.log_weights) if isinstance(source.filter, ParticleFilter) else jnp.zeros(())
+        ess, different = jnp.zeros(()), None
+        if isinstance(source.filter, ParticleFilter):
+            ess = effective_sample_size(state.log_weights)
+            different = _distinct(state.states) if isinstance(state.states, jax.Array) else None
         space = environment.space
         if not isinstance(space, Box) or not space.bounded:
-            return ess, jnp.zeros(())
+            return ess, jnp.zeros(()), different
         states = source.filter.belief(state, environment).sample(sample_key, TEACHER_BELIEFS)
         on_wall = (states <= jnp.asarray(space.low)) | (states >= jnp.asarray(space.high))
-        return ess, jnp.mean(jnp.any(on_wall & ~space.wraps, axis=1))
+        return ess, jnp.mean(jnp.any(on_wall & ~space.wraps, axis=1)), different
 
-    ess, walls = jax.vmap(one)(keys)
-    return jnp.mean(ess), jnp.mean(walls)
+    ess, walls, distinct = jax.vmap(one)(keys)
+    return jnp.mean(ess), jnp.mean(walls), None if distinct is None else jnp.min(distinct)
+
+
+def _distinct(states: Array) -> Array:
+    """How many of n vectors differ."""
+    rows = states.reshape(states.shape[0], -1)
+    ordered = rows[jnp.lexsort(rows.T)]
+    return 1 + jnp.sum(jnp.any(ordered[1:] != ordered[:-1], axis=1))

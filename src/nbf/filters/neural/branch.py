@@ -15,10 +15,10 @@ from nbf import prng
 from nbf.beliefs.model import mixed
 from nbf.capabilities import FiniteSpace, KnownTransitions, ListedStates
 from nbf.capability import capability, require
-from nbf.contracts import Belief, Environment, Observation, Policy, State, StateSpace
+from nbf.contracts import Environment, Observation, Policy, State, StateSpace
 from nbf.errors import InputError
 from nbf.filters.neural.even import decoded
-from nbf.filters.neural.proposal import Prior, Proposal, Proposed
+from nbf.filters.neural.proposal import Carried, Prior, Proposal, Proposed
 from nbf.filters.neural.state import NeuralState
 from nbf.resampling.optimal import merge_duplicates, optimal_resample, select_branches
 from nbf.resampling.weights import normalize
@@ -53,7 +53,7 @@ class BranchProposal(Proposal):
     carry: CarryRule | None = CarryRule()
     """How particles stand for a share of the next belief beside the decoded embedding; None: never."""
 
-    def carried(self, state: NeuralState, space: StateSpace) -> tuple[Belief, Float[Array, ""]] | None:
+    def carried(self, state: NeuralState, space: StateSpace) -> tuple[Carried, Float[Array, ""]] | None:
         return None if self.carry is None else (state.particles, state.carried_share)
 
     def check(self, environment: Environment, num_particles: int) -> None:

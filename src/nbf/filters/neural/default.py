@@ -11,7 +11,10 @@ from nbf.filters.neural.correction import Correction, MomentMatching, NoCorrecti
 from nbf.filters.neural.even import EvenProposal
 from nbf.filters.neural.look_ahead import LookAheadProposal
 from nbf.filters.neural.proposal import Proposal
-from nbf.filters.neural.regenerating import RegeneratingProposal
+from nbf.filters.neural.regenerating import RegeneratingProposal, Shares
+
+EVEN = Shares()
+"""Of a model whose share was not measured."""
 
 
 def default_correction(model: BeliefModel) -> Correction:
@@ -26,12 +29,13 @@ def default_correction(model: BeliefModel) -> Correction:
     return NoCorrection() if capability(model, MeanFeatures) is None else MomentMatching()
 
 
-def default_proposal(environment: Environment, num_particles: int) -> Proposal:
+def default_proposal(environment: Environment, num_particles: int, shares: Shares = EVEN) -> Proposal:
     """Pick the proposal for an environment.
 
     Args:
         environment: Of the filter.
         num_particles: Of the filter.
+        shares: Of the model beside a kernel, for a `RegeneratingProposal`.
 
     Returns:
         Branches where their probabilities are known and particles suffice, else look-ahead where there is one, else
@@ -42,17 +46,23 @@ def default_proposal(environment: Environment, num_particles: int) -> Proposal:
         return BranchProposal()
     if capability(environment, LookAhead) is not None:
         return LookAheadProposal()
-    return EvenProposal() if capability(environment, StateEmission) is None else RegeneratingProposal()
+    return EvenProposal() if capability(environment, StateEmission) is None else RegeneratingProposal(shares=shares)
 
 
-def check_parts(proposal: object, correction: object) -> None:
+def check_parts(proposal: object, correction: object, shares: object) -> None:
     """Raise unless the parts of a filter are parts of a filter.
 
     Args:
         proposal: A `Proposal`, or None.
         correction: A `Correction`, or None.
+        shares: `Shares`, or None; None if a proposal is named.
     """
-    for given, kind in ((proposal, Proposal), (correction, Correction)):
+    if proposal is not None and shares is not None:
+        raise InputError(
+            "Shares belong to the proposal that is picked by default; give them to the one that you name: "
+            "RegeneratingProposal(shares=...)."
+        )
+    for given, kind in ((proposal, Proposal), (correction, Correction), (shares, Shares)):
         if not isinstance(given, kind | None):
             raise InputError(
                 f"A filter takes a {kind.__name__} of nbf.filters.neural, or None for the default; got {given!r}."

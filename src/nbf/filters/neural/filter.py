@@ -29,6 +29,7 @@ from nbf.filters.checks import check_counts, check_space
 from nbf.filters.neural.correction import Correction, NoCorrection
 from nbf.filters.neural.default import check_parts, default_correction, default_proposal, description
 from nbf.filters.neural.proposal import IndependentProposal, Prior, Proposal
+from nbf.filters.neural.regenerating import Shares
 from nbf.filters.neural.state import NeuralState, in_context
 from nbf.filters.neural.weighing import weighed
 from nbf.resampling.likelihoods import log_likelihoods
@@ -42,8 +43,8 @@ class NeuralBayesianFilter(Filter):
     A filter is a proposal and a correction. Where none is named, the best one that model and environment allow is
     taken; `print(filter.describe(environment))` says which. The paper's algorithm is `NeuralBayesianFilter.faithful`.
 
-    A particle that the model puts on an illegal state has weight zero. When all weights are zero, particles are
-    proposed again, up to `max_attempts` times; after that the prediction is kept, and `info.recovered` says so.
+    An illegal particle has weight zero. When all weights are zero, particles are proposed again, up to `max_attempts`
+    times; after that the prediction is kept, and `info.recovered` says so.
     """
 
     model: BeliefModel
@@ -51,6 +52,7 @@ class NeuralBayesianFilter(Filter):
     proposal: Proposal | None
     """None: the default for each environment."""
     correction: Correction
+    shares: Shares
     max_attempts: int = eqx.field(static=True)
     initial_samples: int = eqx.field(static=True)
 
@@ -61,6 +63,7 @@ class NeuralBayesianFilter(Filter):
         *,
         proposal: Proposal | None = None,
         correction: Correction | None = None,
+        shares: Shares | None = None,
         max_attempts: int = 5,
         initial_samples: int = 1024,
     ):
@@ -71,15 +74,16 @@ class NeuralBayesianFilter(Filter):
             num_particles: Calls of the simulator at each step.
             proposal: How particles are generated and moved; None picks one by the environment's capabilities.
             correction: Of the decoded belief; None picks `MomentMatching` where the model has `MeanFeatures`.
+            shares: Of the model beside a kernel (`nbf.fit` measures them), if a `RegeneratingProposal` is picked.
             max_attempts: How often a step is simulated at most while every weight is zero.
             initial_samples: Samples of p0 that the first embedding is made of, where p0 cannot be listed.
         """
         counts = {"max_attempts": max_attempts, "initial_samples": initial_samples}
         check_counts("A neural filter", num_particles=num_particles, **counts)
-        check_parts(proposal, correction)
+        check_parts(proposal, correction, shares)
         self.model = model.prepared()
         self.num_particles, self.max_attempts, self.initial_samples = num_particles, max_attempts, initial_samples
-        self.proposal = proposal
+        self.proposal, self.shares = proposal, Shares() if shares is None else shares
         self.correction = default_correction(self.model) if correction is None else correction
         self.correction.check(self.model)
 
@@ -158,8 +162,7 @@ class NeuralBayesianFilter(Filter):
     def belief(self, state: NeuralState, environment: Environment) -> ModelBelief:
         space = in_context(environment.space, state.context)
         found = self.correction.of_density(self.model, state, space)
-        carried = self._proposal(environment).carried(state, space)
-        particles, share = (None, 0.0) if carried is None else carried
+        particles, share = self._proposal(environment).carried(state, space) or (None, 0.0)
         return ModelBelief(self.model, state.embedding, space, found, particles, share)
 
     def estimate(self, state: NeuralState, function: Callable[[State], Any]) -> Any:
@@ -193,6 +196,6 @@ class NeuralBayesianFilter(Filter):
 
     def _proposal(self, environment: Environment) -> Proposal:
         if self.proposal is None:
-            return default_proposal(environment, self.num_particles)
+            return default_proposal(environment, self.num_particles, self.shares)
         self.proposal.check(environment, self.num_particles)
         return self.proposal

@@ -14,10 +14,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from nbf import prng
-from nbf.contracts import Belief, BeliefModel, Environment, Observation, Policy, State, StateSpace
+from nbf.beliefs.gaussian_kernels import GaussianKernels
+from nbf.beliefs.particles import ParticleBelief
+from nbf.contracts import BeliefModel, Environment, Observation, Policy, State, StateSpace
 from nbf.filters.neural.correction import Correction
 from nbf.filters.neural.state import NeuralState
 from nbf.resampling.weights import normalize
+
+Carried = ParticleBelief | GaussianKernels
+"""What particles stand for themselves."""
 
 
 class Prior(eqx.Module):
@@ -91,7 +96,7 @@ class Proposal(eqx.Module):
     ) -> Proposed:
         """Propose `prior.num_particles` weighted pairs of a parent and a child."""
 
-    def carried(self, state: NeuralState, space: StateSpace) -> tuple[Belief, Float[Array, ""]] | None:
+    def carried(self, state: NeuralState, space: StateSpace) -> tuple[Carried, Float[Array, ""]] | None:
         """What particles stand for themselves in the belief that is reported, beside the decoded embedding.
 
         Args:

@@ -21,11 +21,11 @@ from nbf.beliefs.model import listed_or_drawn
 from nbf.beliefs.particles import ParticleBelief
 from nbf.capabilities import StateEmission
 from nbf.capability import require
-from nbf.contracts import Belief, BeliefModel, Environment, Observation, Policy, State, StateSpace
+from nbf.contracts import BeliefModel, Environment, Observation, Policy, State, StateSpace
 from nbf.errors import InputError
 from nbf.filters.attempts import padded
 from nbf.filters.neural.correction import Correction
-from nbf.filters.neural.proposal import Prior, Proposal, Proposed, simulated
+from nbf.filters.neural.proposal import Carried, Prior, Proposal, Proposed, simulated
 from nbf.filters.neural.state import NeuralState
 from nbf.filters.regeneration import Drawn, KernelSmoother, Regeneration, Smoother
 from nbf.resampling.weights import effective_sample_size, normalize
@@ -108,7 +108,7 @@ class RegeneratingProposal(Proposal):
     def check(self, environment: Environment, num_particles: int) -> None:
         require(environment, StateEmission, "RegeneratingProposal", "Use EvenProposal.")
 
-    def carried(self, state: NeuralState, space: StateSpace) -> tuple[Belief, Float[Array, ""]]:
+    def carried(self, state: NeuralState, space: StateSpace) -> tuple[Carried, Float[Array, ""]]:
         particles = ParticleBelief(
             padded(state.particles.states, state.particles.log_weights), state.particles.log_weights
         )
