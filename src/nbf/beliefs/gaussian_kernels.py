@@ -134,8 +134,9 @@ class GaussianKernels(Belief):
 
 def _mean(points: Float[Array, "n d"], weights: Float[Array, " n"], space: Box | Lattice) -> Float[Array, " d"]:
     """The weighted mean; along circular coordinates, of directions."""
-    circular = isinstance(space, Box) and space.circular
-    return circular_mean(points, weights[:, None], space) if circular else weights @ points
+    if isinstance(space, Box) and space.circular:
+        return circular_mean(points, weights[:, None], space)
+    return weights @ points
 
 
 def _apart(first: Float[Array, "*n d"], second: Float[Array, "*m d"], space: Box | Lattice) -> Float[Array, "*k d"]:

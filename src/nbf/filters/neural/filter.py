@@ -83,7 +83,7 @@ class NeuralBayesianFilter(Filter):
         check_parts(proposal, correction, shares)
         self.model = model.prepared()
         self.num_particles, self.max_attempts, self.initial_samples = num_particles, max_attempts, initial_samples
-        self.proposal, self.shares = proposal, Shares() if shares is None else shares
+        self.proposal, self.shares = proposal, shares or Shares()
         self.correction = default_correction(self.model) if correction is None else correction
         self.correction.check(self.model)
 
@@ -154,8 +154,7 @@ class NeuralBayesianFilter(Filter):
         after = NeuralState(embedding, ParticleBelief(particles, weights), mass, share, environment.space.context)
         if diverged(particles) is None:
             return after, info
-        # If simulator or model left nothing that is finite, the belief stays as it was.
-        sound = jnp.all(jnp.isfinite(embedding))
+        sound = jnp.all(jnp.isfinite(embedding))  # else the simulator left nothing finite: the belief stays as it was
         info = dataclasses.replace(info, recovered=info.recovered | ~sound)
         return jax.tree.map(lambda old, new: jnp.where(sound, new, old), state, after), info
 
