@@ -17,8 +17,8 @@ from nbf.testing import check_environment
 class Skewed(FiniteEnvironment):
     """Tells of other tables than it draws from."""
 
-    skew: Float[Array, "3 3"] | None = None
-    shift: Float[Array, " 3"] | None = None
+    skew: Float[Array, "3 3"]
+    shift: Float[Array, " 3"]
 
     def transition_matrix(self, policy):
         return super().transition_matrix(policy) + self.skew

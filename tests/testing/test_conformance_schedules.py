@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 import nbf
 from nbf.capabilities import Scheduled
@@ -45,7 +46,7 @@ class Changing(Scheduled):
     noise: Float[Array, ""]
     reach: Float[Array, ""]
     drift: Float[Array, ""]
-    missing: Int[Array, ""]
+    missing: int = eqx.field(static=True)
     """How many steps too few the policy has."""
     space: Box = Box((-1.5,), (1.5,))
 
@@ -55,7 +56,7 @@ class Changing(Scheduled):
     def schedule(self, key, steps):
         last = jnp.arange(steps) == steps - 1
         environment = Walk(self.space, jnp.where(last, self.noise, 0.1), jnp.where(last, self.reach, 1.5))
-        return environment, jnp.where(last, self.drift, 0.05)[: steps - int(self.missing)]
+        return environment, jnp.where(last, self.drift, 0.05)[: steps - self.missing]
 
 
 def family(noise=0.1, reach=1.5, drift=0.05, missing=0, **more):
