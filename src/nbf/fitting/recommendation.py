@@ -154,7 +154,7 @@ def reasons_against(row: Row, rows: Sequence[Row], call_cost: float, by: Score) 
     particle = [other for other in rows if other.kind == "particle"]
     rival = within_time(particle, row.time(call_cost), call_cost, by) if row.time(call_cost) < math.inf else None
     if rival is not None and not is_better(row, rival, by):
-        found.append(f"{rival.name}, which takes no longer ({_loss(rival, by)})")
+        found.append(f"{rival.name}, which takes no longer {_where(call_cost)} ({_loss(rival, by)})")
     for other in rows:
         if other.kind == "regularised" and other.particles == row.particles and not is_better(row, other, by):
             found.append(f"{other.name} with as many calls ({_loss(other, by)})")
@@ -165,6 +165,10 @@ def reasons_against(row: Row, rows: Sequence[Row], call_cost: float, by: Score) 
 
 def _loss(row: Row, by: Score) -> str:
     return f"{row.divergence:.3f}" if by == "divergence" else f"{row.log_score:.2f}"
+
+
+def _where(call_cost: float) -> str:
+    return "as a call costs here" if call_cost == 0 else f"if a call costs {microseconds(call_cost)} more than here"
 
 
 def microseconds(value: float) -> str:
