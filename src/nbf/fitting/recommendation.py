@@ -66,7 +66,7 @@ def _level(first: Row, row: Row, by: Score) -> bool:
 
 
 def within_calls(rows: Sequence[Row], calls: float, by: Score) -> Row | None:
-    """Choose the best row at equal calls.
+    """Choose the best row at equal calls. A filter of n particles has n, even if a step is sometimes simulated again.
 
     Args:
         rows: All rows.
@@ -76,7 +76,8 @@ def within_calls(rows: Sequence[Row], calls: float, by: Score) -> Row | None:
     Returns:
         The row; None if none has so few calls.
     """
-    return best([row for row in rows if row.calls is not None and row.calls <= calls], by)
+    asked = [(row, row.calls if row.particles is None else row.particles) for row in rows]
+    return best([row for row, count in asked if count is not None and count <= calls], by)
 
 
 def within_time(rows: Sequence[Row], limit: float, call_cost: float, by: Score) -> Row | None:
