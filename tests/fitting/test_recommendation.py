@@ -66,6 +66,8 @@ def test_of_filters_that_are_level_the_one_with_fewest_calls_is_taken():
     assert within_calls([*ROWS, level], 8000.0, "divergence") is LARGE
     assert within_calls(ROWS, 49.0, "divergence") is None
     assert within_calls([PRIOR], 1e9, "divergence") is None  # a yardstick is nothing to take
+    again = row("sometimes twice", "neural", 50, 300.0, 0.4, calls=50.5)
+    assert within_calls([PRIOR, again], 50.0, "divergence") is again
 
 
 def test_what_the_prior_beats_is_not_recommended():

@@ -9,7 +9,6 @@ filter, the same with an untrained network: what that reaches is the update's do
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,10 +29,10 @@ from nbf.training.progress import Progress
 
 
 class ComparisonStopped(KeyboardInterrupt):
-    """The comparison was interrupted; `comparison` has the rows so far, or is None."""
+    """The comparison was interrupted; `comparison` has the rows so far, which it prints if uncaught, or is None."""
 
     def __init__(self, comparison: Comparison | None):
-        super().__init__("of the comparison stopped")
+        super().__init__(*(() if comparison is None else (f"the rows so far:\n{comparison}",)))
         self.comparison = comparison
 
 
@@ -81,10 +80,7 @@ def compare(
         try:
             race.run(truth, bar.advance)
         except KeyboardInterrupt:
-            found = race.result() if race.rows else None
-            if progress and found is not None:
-                print(found, file=sys.stderr)
-            raise ComparisonStopped(found) from None
+            raise ComparisonStopped(race.result() if race.rows else None) from None
     return race.result()
 
 

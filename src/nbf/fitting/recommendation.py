@@ -66,7 +66,7 @@ def _level(first: Row, row: Row, by: Score) -> bool:
 
 
 def within_calls(rows: Sequence[Row], calls: float, by: Score) -> Row | None:
-    """Choose the best row at equal calls.
+    """Choose the best row at equal calls. A filter of n particles has n, even if a step is sometimes simulated again.
 
     Args:
         rows: All rows.
@@ -76,7 +76,8 @@ def within_calls(rows: Sequence[Row], calls: float, by: Score) -> Row | None:
     Returns:
         The row; None if none has so few calls.
     """
-    return best([row for row in rows if row.calls is not None and row.calls <= calls], by)
+    asked = [(row, row.calls if row.particles is None else row.particles) for row in rows]
+    return best([row for row, count in asked if count is not None and count <= calls], by)
 
 
 def within_time(rows: Sequence[Row], limit: float, call_cost: float, by: Score) -> Row | None:
@@ -154,7 +155,7 @@ def reasons_against(row: Row, rows: Sequence[Row], call_cost: float, by: Score) 
     particle = [other for other in rows if other.kind == "particle"]
     rival = within_time(particle, row.time(call_cost), call_cost, by) if row.time(call_cost) < math.inf else None
     if rival is not None and not is_better(row, rival, by):
-        found.append(f"{rival.name}, which takes no longer ({_loss(rival, by)})")
+        found.append(f"{rival.name}, which takes no longer {_where(call_cost)} ({_loss(rival, by)})")
     for other in rows:
         if other.kind == "regularised" and other.particles == row.particles and not is_better(row, other, by):
             found.append(f"{other.name} with as many calls ({_loss(other, by)})")
@@ -165,6 +166,10 @@ def reasons_against(row: Row, rows: Sequence[Row], call_cost: float, by: Score) 
 
 def _loss(row: Row, by: Score) -> str:
     return f"{row.divergence:.3f}" if by == "divergence" else f"{row.log_score:.2f}"
+
+
+def _where(call_cost: float) -> str:
+    return "as a call costs here" if call_cost == 0 else f"if a call costs {microseconds(call_cost)} more than here"
 
 
 def microseconds(value: float) -> str:

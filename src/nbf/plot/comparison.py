@@ -88,7 +88,7 @@ def _draw(
             axis.errorbar(
                 [float(costs[place] or 0.0) for place in chosen], [scores[place] for place in chosen],
                 [errors[place] for place in chosen], color=colour, marker=marker, markersize=5, linewidth=1.4,
-                elinewidth=0.8, linestyle="none" if kind == "untrained" else "-", label=kind,
+                elinewidth=0.8, linestyle="none" if kind in ("untrained", "kalman") else "-", label=kind,
             )  # fmt: skip
     for kind, style in LEVELS.items():
         for place in (place for place, each in enumerate(kinds) if each == kind):
