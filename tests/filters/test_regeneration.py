@@ -19,8 +19,10 @@ from nbf.capabilities import StateEmission
 from nbf.capability import capability
 from nbf.environments.dependence import reads
 from nbf.errors import InputError
+from nbf.filters.neural import EvenProposal, RegeneratingProposal, Shares
 from nbf.filters.regeneration import KernelSmoother, Regeneration
 from nbf.filters.regularized import RegularizedParticleFilter
+from nbf.models.tabular import TabularModel
 from nbf.spaces import Box, Lattice, Tokens
 
 LINE = Box((-4.0,), (4.0,), bounded=False)
@@ -164,7 +166,7 @@ def test_an_emission_that_is_said_wrongly_is_refused(unchecked):
     with pytest.raises(InputError, match="reads the state before"):
         nbf.environment(**settings, emission="state")
     with pytest.raises(InputError, match="emission"):
-        nbf.environment(**settings, emission="both")
+        nbf.environment(**{**settings, "emission": "both"})
     said = nbf.environment(
         **{**settings, "log_likelihood": lambda y, x, new: norm.logpdf(y, new[0])}, emission="transition"
     )
@@ -188,3 +190,53 @@ def test_the_kernel_density_is_that_of_quadrature():
     np.testing.assert_allclose(
         kernels.log_prob(jnp.asarray([0.2])), np.log(density(0.2)), rtol=2e-3, atol=FLOAT["atol"]
     )
+
+
+CELLS = Lattice((5,))
+SIGNALS = np.asarray([[0.7, 0.2, 0.1], [0.2, 0.5, 0.3], [0.1, 0.3, 0.6], [0.4, 0.4, 0.2], [0.3, 0.3, 0.4]])
+
+
+def placement():
+    """One of five cells, which never changes, and a signal whose odds depend on it."""
+    return nbf.environment(
+        init=lambda key: jax.random.randint(key, (1,), 0, 5),
+        transition=lambda key, state, policy: state,
+        observe=lambda key, state, next_state: jax.random.categorical(key, jnp.log(SIGNALS)[next_state[0]]),
+        log_likelihood=lambda observation, state, next_state: jnp.log(SIGNALS)[next_state[0], observation],
+        space=CELLS,
+        symbols=3,
+    )
+
+
+@pytest.mark.parametrize("threshold", [0.5, 2.0], ids=["seldom", "at every step"])
+def test_with_a_perfect_model_the_belief_is_bayes(threshold, key):
+    """However often particles are drawn anew from it; only the first draw of p0 is left to chance."""
+    n, seen = 4096, [0, 2, 2, 1]
+    proposal = RegeneratingProposal(Regeneration(threshold=threshold), shares=Shares((1.0,), (1.0,)))
+    filter = nbf.NeuralBayesianFilter(TabularModel(CELLS), n, proposal=proposal)
+    world = placement()
+    states, info = nbf.run(filter, key, jnp.asarray(seen), world, None)
+    belief = filter.belief(jax.tree.map(lambda leaf: leaf[-1], states), world)
+    posterior = SIGNALS[:, seen].prod(axis=1)
+    evidence, posterior = posterior.mean(), posterior / posterior.sum()
+    found = np.exp(np.asarray(belief.log_probs(jnp.asarray(CELLS.points()))))
+    assert np.all(np.abs(found - posterior) < monte_carlo(np.sqrt(posterior * (1 - posterior)) * 2.0, n))
+    assert abs(float(jnp.sum(info.log_evidence)) - np.log(evidence)) < monte_carlo(2.0, n)
+
+
+def test_a_neural_filter_picks_regeneration_where_it_can():
+    filter = nbf.NeuralBayesianFilter(TabularModel(CELLS), 8, shares=Shares((8.0,), (0.9,)))
+    assert "RegeneratingProposal" in filter.describe(placement())
+    with pytest.raises(InputError, match="StateEmission"):
+        RegeneratingProposal().check(dataclasses.replace(placement(), emission="transition"), 8)
+    with pytest.raises(InputError, match="RegeneratingProposal"):
+        nbf.NeuralBayesianFilter(TabularModel(CELLS), 8, proposal=EvenProposal(), shares=Shares())
+    for wrong in (((), ()), ((8.0, 4.0), (0.5, 0.5)), ((8.0,), (1.5,)), ((0.0,), (0.5,)), ((1.0, 2.0), (0.5,))):
+        with pytest.raises(InputError, match="Shares need"):
+            Shares(*wrong)
+
+
+def test_shares_are_interpolated():
+    shares = Shares((8.0, 32.0), (0.8, 0.4))
+    for size, wanted in ((4, 0.8), (8, 0.8), (16, 0.6), (32, 0.4), (64, 0.4)):
+        np.testing.assert_allclose(shares(jnp.zeros(size)), wanted, **FLOAT)

@@ -32,8 +32,12 @@ def described(filter: Filter | None) -> dict[str, Any] | None:
     if filter is None or WRITTEN.get(type(filter).__name__) is not type(filter):
         return None
     settings = {each.name: getattr(filter, each.name) for each in fields(filter)}
-    plain = all(isinstance(value, PLAIN) for value in settings.values())
-    return {"filter": type(filter).__name__, "settings": settings} if plain else None
+    plain = {name: value for name, value in settings.items() if isinstance(value, PLAIN)}
+    # A part with settings of its own is not written, and must be the default one.
+    parts = {each.name: each.default for each in fields(filter) if each.name not in plain}
+    if not all(settings[name] == default for name, default in parts.items()):
+        return None
+    return {"filter": type(filter).__name__, "settings": plain}
 
 
 def rebuilt(description: Any) -> Filter | None:
