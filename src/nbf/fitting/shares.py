@@ -16,7 +16,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
 from nbf.beliefs.gaussian_kernels import GaussianKernels
 from nbf.beliefs.particles import ParticleBelief
@@ -24,7 +24,6 @@ from nbf.contracts import Belief, BeliefModel, BeliefSource, StateSpace
 from nbf.errors import InputError
 from nbf.filters.neural.regenerating import Shares
 from nbf.filters.regeneration import KernelSmoother
-from nbf.resampling.weights import uniform_log_weights
 from nbf.spaces import Box, Lattice
 
 SIZES = (8, 32, 128, 512)
@@ -99,17 +98,20 @@ def _log_densities(
     keys: Key[Array, " b"], model: BeliefModel, source: BeliefSource, scale: float, sizes: tuple[int, ...]
 ) -> Float[Array, "b sizes 2 held"]:
     """log density of held-out samples under the model and under the kernel, from sets of each size."""
+    largest = max(sizes)
 
     def one(key: Key[Array, ""]) -> Float[Array, "sizes 2 held"]:
-        states, space = source.sample(key, max(sizes) + HELD_OUT)
-        held = jax.tree.map(lambda leaf: leaf[-HELD_OUT:], states)
+        states, space = source.sample(key, largest + HELD_OUT)
+        held = jax.tree.map(lambda leaf: leaf[largest:], states)
+        first = jax.tree.map(lambda leaf: leaf[:largest], states)
 
-        def both(size: int) -> Float[Array, "2 held"]:
-            some = ParticleBelief(jax.tree.map(lambda leaf: leaf[:size], states), uniform_log_weights(size))
+        def both(size: Int[Array, ""]) -> Float[Array, "2 held"]:
+            # Samples beyond the size are padding of weight zero, so that all sizes are one program.
+            some = ParticleBelief(first, jnp.where(jnp.arange(largest) < size, 0.0, -jnp.inf))
             embedding = model.embed(some.states, some.log_weights, space)
             return jnp.stack([model.log_prob(embedding, held, space), _near(some, space, scale).log_probs(held)])
 
-        return jnp.stack([both(size) for size in sizes])
+        return jax.lax.map(both, jnp.asarray(sizes))
 
     return jax.vmap(one)(keys)
 
