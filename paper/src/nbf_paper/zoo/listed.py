@@ -24,7 +24,8 @@ class ListedEnvironment(KnownTransitions):
     plain: FunctionalEnvironment
     functions: tuple[Callable, ...] = eqx.field(static=True)
     """states, index and branches."""
-    num_branches: int = eqx.field(static=True)  # pyright: ignore[reportIncompatibleMethodOverride]
+    count: int = eqx.field(static=True)
+    """How many branches leave a state."""
 
     def init(self, key: Key[Array, ""]) -> State:
         return self.plain.init(key)
@@ -53,6 +54,10 @@ class ListedEnvironment(KnownTransitions):
 
     def successors(self, state: State, policy: Policy) -> tuple[State, Float[Array, " b"]]:
         return self.functions[2](state, policy, self.plain.parameters)
+
+    @property
+    def num_branches(self) -> int:
+        return self.count
 
     def transition_log_probs(self, state: State, policy: Policy) -> Float[Array, " b"]:
         return self.successors(state, policy)[1]

@@ -56,6 +56,10 @@ def states() -> Int[Array, "cells 2"]:
     return jnp.asarray(SPACE.points())
 
 
+def index(state: Int[Array, " 2"]) -> Int[Array, ""]:
+    return SPACE.index(state)
+
+
 def branches(state: Int[Array, " 2"], told: Int[Array, ""], maze: Bool[Array, "cells 4"]) -> tuple[Array, Array]:
     ends = jnp.where(maze[SPACE.index(state)][:, None], state + MOVES, state)
     return ends, jnp.log(jnp.where(jnp.arange(4) == told, OBEYS, (1 - OBEYS) / 3))
@@ -92,7 +96,7 @@ class Walks(Scheduled):
 
 def problem() -> Problem:
     world = listed(
-        states=states, index=SPACE.index, branches=branches, observe=observe, log_likelihood=log_likelihood,
+        states=states, index=index, branches=branches, observe=observe, log_likelihood=log_likelihood,
         space=SPACE, parameters=jnp.ones((SIDE * SIDE, 4), bool), num_branches=4, symbols=16,
     )  # fmt: skip
     return Problem("mazes", Walks(world), 25, ExactFilter(), "exact, 64 states")

@@ -30,6 +30,10 @@ def states() -> Int[Array, "cells 2"]:
     return jnp.asarray(SPACE.points())
 
 
+def index(state: Int[Array, " 2"]) -> Int[Array, ""]:
+    return SPACE.index(state)
+
+
 def ringing(cell: Int[Array, " 2"], place: Float[Array, " 2"]) -> Float[Array, ""]:
     """Probability that the detector rings."""
     near = jnp.exp(-jnp.sum((cell + 0.5 - place) ** 2) / (2 * REACH**2))
@@ -69,7 +73,7 @@ class Searches(Scheduled):
 
 def problem() -> Problem:
     world = listed(
-        states=states, index=SPACE.index, branches=unmoved, observe=observe, log_likelihood=log_likelihood,
+        states=states, index=index, branches=unmoved, observe=observe, log_likelihood=log_likelihood,
         space=SPACE, parameters=jnp.asarray(np.full(2, SIDE / 2, np.float32)), symbols=2,
     )  # fmt: skip
     return Problem("search", Searches(world), 40, ExactFilter(), "exact, 576 states")
