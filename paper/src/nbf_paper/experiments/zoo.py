@@ -133,9 +133,7 @@ def baseline_rows(asked: Problem, environment: Environment, settings: ZooEvaluat
 
 def model_rows(asked: Problem, fitted: FittedModel, seed: int, settings: ZooEvaluation) -> Iterator[FilterRow]:
     """The filters with a model, and its ceiling."""
-    yield FilterRow(
-        ApproxBeliefs(fitted.model, settings.approx_samples, truth=asked.reference), "approx", "", 0, 0
-    )
+    yield FilterRow(ApproxBeliefs(fitted.model, settings.approx_samples, truth=asked.reference), "approx", "", 0, 0)
     yield from (FilterRow(fitted.filter(n), "nbf", "", n, n) for n in settings.neural_filters)
     untrained = fitted.config.build(prng.stream(seed, "zoo", "untrained"))
     sizes = settings.untrained_filters

@@ -5,8 +5,8 @@
 | listed | log probability | Jensen-Shannon divergence |
 | real vectors | log density | energy distance of samples, in the units of the space's encoding |
 
-A particle filter on real vectors is scored as a kernel density of Silverman's width. One bad step must not decide a mean,
-so every belief is scored with a share of `UNIFORM` of the uniform distribution over the listed states or the box.
+A particle filter on real vectors is scored as a kernel density of Silverman's width. One bad step must not decide a
+mean, so every belief is scored with a share of `UNIFORM` of the uniform distribution over the listed states or the box.
 """
 
 from __future__ import annotations

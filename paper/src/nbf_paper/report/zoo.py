@@ -38,7 +38,7 @@ def page(folder: Path) -> Page:
         tables[f"zoo-{kind}"] = _table(records, names, "log_score", 2)
         tables[f"zoo-{kind}-distance"] = _table(records, names, distance, 3)
         captions[f"zoo-{kind}"] = (
-            f"{ABOUT[kind]} ({_splits(names)}): log score of the true state in nats, mean over the steps of an episode; "
+            f"{ABOUT[kind]} ({_splits(names)}): log score of the true state in nats, mean over the steps; "
             f"higher is better. {ROWS}"
         )
         captions[f"zoo-{kind}-distance"] = (

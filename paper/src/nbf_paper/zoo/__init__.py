@@ -1,4 +1,4 @@
-"""A zoo of small problems of users' kinds, each with a reference: what a filter is worth outside of the paper's domains.
+"""A zoo of small problems of users' kinds, each with a reference: what a filter is worth outside of the paper.
 
 | problem | hidden | beliefs are | split | reference |
 |---|---|---|---|---|

@@ -1,10 +1,10 @@
 """Bearings-only tracking: a ship that is heard, but not ranged.
 
-Hidden: position and velocity of the target, 4-D. Seen: the direction in which it is, with noise. The observer's place is
-known, and is the parameter of each step's environment: it sails to and fro, since range cannot be seen from a straight
-course. Bearings are not wrapped: the target is far to the north of an observer that stays near the origin. From Aidala
-(1979); Gordon, Salmond, Smith (1993), the first test of particle filters. Horizon 30. In the zoo because the posterior is
-a thin crescent, along which range and speed depend on each other.
+Hidden: position and velocity of the target, 4-D. Seen: the direction in which it is, with noise. The observer's place
+is known, and is the parameter of each step's environment: it sails to and fro, since range cannot be seen from a
+straight course. Bearings are not wrapped: the target is far to the north of an observer that stays near the origin.
+From Aidala (1979); Gordon, Salmond, Smith (1993), the first test of particle filters. Horizon 30. In the zoo because
+the posterior is a thin crescent, along which range and speed depend on each other.
 """
 
 from __future__ import annotations

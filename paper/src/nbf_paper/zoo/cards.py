@@ -1,9 +1,9 @@
 """A card deal: who holds which card.
 
-Hidden: the holder of each of nine cards, three to each of three players; 1680 deals, and nothing moves. Seen: of a random
-player how strong the hand is (the sum of its ranks, with noise), and of a random card a tip who holds it, right half of
-the time. After the inference of bridge and of Skat programs (Ginsberg 2001; Kupferschmid, Helmert 2006). Horizon 25. In
-the zoo because cards depend on each other through the deal: no belief over single cards will do.
+Hidden: the holder of each of nine cards, three to each of three players; 1680 deals, and nothing moves. Seen: of a
+random player how strong the hand is (the sum of its ranks, with noise), and of a random card a tip who holds it, right
+half of the time. After the inference of bridge and of Skat programs (Ginsberg 2001; Kupferschmid, Helmert 2006).
+Horizon 25. In the zoo because cards depend on each other through the deal: no belief over single cards will do.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Tracking with clutter: a point in the plane with nearly constant velocity, whose radar often sees something else.
 
-Hidden: position and velocity, 4-D. Seen: one position a step; with probability 0.3 it is a false alarm, anywhere in the
-square that is watched, else a sharp reading. From Bar-Shalom, Fortmann, *Tracking and Data Association* (1988), with one
-measurement a step. Horizon 30. In the zoo because it is what most users track, and sharp readings in four dimensions
-starve a particle filter.
+Hidden: position and velocity, 4-D. Seen: one position a step; with probability 0.3 it is a false alarm, anywhere in
+the square that is watched, else a sharp reading. From Bar-Shalom, Fortmann, *Tracking and Data Association* (1988),
+with one measurement a step. Horizon 30. In the zoo because it is what most users track, and sharp readings in four
+dimensions starve a particle filter.
 """
 
 from __future__ import annotations
@@ -73,9 +73,7 @@ def expand(one: Hypothesis, observation: Float[Array, " 2"] | None, policy: None
 
 def problem() -> Problem:
     space = Box((-12.0, -12.0, -2.0, -2.0), (12.0, 12.0, 2.0, 2.0), bounded=False)
-    world = environment(
-        init=init, transition=transition, observe=observe, log_likelihood=log_likelihood, space=space
-    )
+    world = environment(init=init, transition=transition, observe=observe, log_likelihood=log_likelihood, space=space)
     return Problem(
         "clutter", One(world, None), 30, GaussianSumFilter(128, prior, expand),
         "Gaussian sum of 128 hypotheses, exact for 7 steps",

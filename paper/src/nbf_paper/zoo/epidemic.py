@@ -57,7 +57,8 @@ def log_likelihood(
 
 
 def problem() -> Problem:
-    ends = tuple((MIDDLE - [2.0, 3.0, 0.8, 0.8]).tolist()), tuple((MIDDLE + [0.3, 3.5, 0.8, 0.8]).tolist())
+    below, above = np.array([2.0, 3.0, 0.8, 0.8]), np.array([0.3, 3.5, 0.8, 0.8])
+    ends = tuple((MIDDLE - below).tolist()), tuple((MIDDLE + above).tolist())
     world = environment(
         init=init, transition=transition, observe=observe, log_likelihood=log_likelihood,
         space=Box(*ends, bounded=False),

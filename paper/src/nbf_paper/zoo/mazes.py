@@ -28,7 +28,10 @@ MOVES = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)], np.int32)
 SPACE = Lattice((SIDE, SIDE))
 _CELLS = np.arange(SIDE * SIDE).reshape(SIDE, SIDE)
 EDGES = np.concatenate(
-    [np.stack([_CELLS[:-1].ravel(), _CELLS[1:].ravel()], 1), np.stack([_CELLS[:, :-1].ravel(), _CELLS[:, 1:].ravel()], 1)]
+    [
+        np.stack([_CELLS[:-1].ravel(), _CELLS[1:].ravel()], 1),
+        np.stack([_CELLS[:, :-1].ravel(), _CELLS[:, 1:].ravel()], 1),
+    ]
 )
 """Pairs of neighbours: the first half one above the other, the second side by side."""
 

@@ -2,8 +2,8 @@
 
 Hidden: angle (0 hangs down; not wrapped), angular velocity and the logarithm of the length, which never changes, 3-D.
 Seen: how far the bob is to the side as a share of the length, with noise, so that an angle and its mirror image above
-the pivot look alike. A known torque is the policy. After Särkkä, *Bayesian Filtering and Smoothing* (2013), example 3.7,
-with a parameter. Horizon 40. In the zoo because control engineers estimate parameters and state together.
+the pivot look alike. A known torque is the policy. After Särkkä, *Bayesian Filtering and Smoothing* (2013), example
+3.7, with a parameter. Horizon 40. In the zoo because control engineers estimate parameters and state together.
 """
 
 from __future__ import annotations
@@ -62,8 +62,6 @@ class Torques(Family):
 
 def problem() -> Problem:
     space = Box((-np.pi, -3.0, -0.9), (np.pi, 3.0, 0.9), bounded=False)
-    world = environment(
-        init=init, transition=transition, observe=observe, log_likelihood=log_likelihood, space=space
-    )
+    world = environment(init=init, transition=transition, observe=observe, log_likelihood=log_likelihood, space=space)
     reference = ManyParticles(65_536, mean, NOISE)
     return Problem("pendulum", Torques(world), 40, reference, "65536 particles, Liu-West kernel for the length")

@@ -1,9 +1,9 @@
 """A robot in a corridor that runs in a ring.
 
-Hidden: position in the plane, 2-D, always within a ring of radius 1 and width 0.2. Seen: how far to the east it is, with
-noise, so that a place and its mirror image look alike until the known drive, the policy, tells them apart. After the
-circular corridor of Thrun, Burgard, Fox, *Probabilistic Robotics* (2005), section 1.2, in the plane. Horizon 25. In the
-zoo because beliefs lie along a curve: kernels and Gaussians put most of their mass into the walls.
+Hidden: position in the plane, 2-D, always within a ring of radius 1 and width 0.2. Seen: how far to the east it is,
+with noise, so that a place and its mirror image look alike until the known drive, the policy, tells them apart. After
+the circular corridor of Thrun, Burgard, Fox, *Probabilistic Robotics* (2005), section 1.2, in the plane. Horizon 25.
+In the zoo because beliefs lie along a curve: kernels and Gaussians put most of their mass into the walls.
 """
 
 from __future__ import annotations

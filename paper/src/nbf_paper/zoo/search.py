@@ -1,9 +1,9 @@
 """Search for an object that never moves, with a detector that does.
 
 Hidden: the cell of the object, one of 24 x 24. Seen: whether the detector rings; it rings the likelier the nearer the
-object is, and sometimes for nothing. The place of the detector is known, and is the parameter of each step's environment.
-From Stone, *Theory of Optimal Search* (1975). Horizon 40. In the zoo because nothing moves: a filter has only its first
-draw of cells, and must not lose the right one.
+object is, and sometimes for nothing. The place of the detector is known, and is the parameter of each step's
+environment. From Stone, *Theory of Optimal Search* (1975). Horizon 40. In the zoo because nothing moves: a filter has
+only its first draw of cells, and must not lose the right one.
 """
 
 from __future__ import annotations

@@ -67,8 +67,6 @@ def predict(masses: Float[Array, "h p"], policy: None) -> Float[Array, "h p"]:
 
 def problem() -> Problem:
     space = Box((-3.0, LEAST), (3.0, MOST), bounded=False)
-    world = environment(
-        init=init, transition=transition, observe=observe, log_likelihood=log_likelihood, space=space
-    )
+    world = environment(init=init, transition=transition, observe=observe, log_likelihood=log_likelihood, space=space)
     reference = GridFilter(GRID, prior, predict)
     return Problem("volatility", One(world, None), 40, reference, "grid of 160 log-variances x 32 persistences")

@@ -46,9 +46,7 @@ class Grid(eqx.Module):
 
     def centres(self) -> Float[Array, "cells d"]:
         """Coordinates of the centres of all cells, in row-major order."""
-        axes = [
-            low + (np.arange(n) + 0.5) * side for low, n, side in zip(self.low, self.shape, self.side, strict=True)
-        ]
+        axes = [low + (np.arange(n) + 0.5) * side for low, n, side in zip(self.low, self.shape, self.side, strict=True)]
         return jnp.asarray(np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes)), jnp.float32)
 
 
