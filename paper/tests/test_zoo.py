@@ -27,6 +27,7 @@ from nbf_paper.experiments.zoo_scores import UNIFORM, scores, tracks
 from nbf_paper.names import ZOO, ZOO_KINDS
 from nbf_paper.records import ALL, Record, Run, add
 from nbf_paper.report.zoo import page
+from nbf_paper.zoo.mazes import MOVES, random_maze
 from nbf_paper.zoo.references.grid import circular, reflecting
 
 NETWORKS_HOME = ("many-moded", "constrained", "discrete")
@@ -165,14 +166,14 @@ def test_moves_on_a_grid_keep_the_mass_and_the_moments(matrix):
 
 
 def test_a_maze_is_connected_and_its_walls_have_two_sides(key):
-    sides = np.asarray(zoo.mazes.random_maze(key)).reshape(8, 8, 4)
+    sides = np.asarray(random_maze(key)).reshape(8, 8, 4)
     np.testing.assert_array_equal(sides[1:, :, 0], sides[:-1, :, 1])
     np.testing.assert_array_equal(sides[:, 1:, 2], sides[:, :-1, 3])
     assert not any(outside.any() for outside in (sides[0, :, 0], sides[-1, :, 1], sides[:, 0, 2], sides[:, -1, 3]))
     reached, todo = {(0, 0)}, [(0, 0)]
     while todo:
         cell = todo.pop()
-        ends = {tuple(cell + move) for move, opened in zip(zoo.mazes.MOVES, sides[cell], strict=True) if opened}
+        ends = {tuple(cell + move) for move, opened in zip(MOVES, sides[cell], strict=True) if opened}
         todo += ends - reached
         reached |= ends
     assert len(reached) == 64

@@ -39,7 +39,8 @@ from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.experiments.rows import FilterRow, filter_keys
 from nbf_paper.experiments.zoo_scores import scores, tracks
 from nbf_paper.records import ALL, Record
-from nbf_paper.zoo import Problem, problem
+from nbf_paper.zoo import problem
+from nbf_paper.zoo.problem import Problem
 
 TOGETHER, REFERENCES = 2**14, 4
 """Particles of all episodes that are filtered in one batch; episodes, for filters that run the reference."""

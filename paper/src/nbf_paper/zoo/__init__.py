@@ -4,12 +4,12 @@
 |---|---|---|---|---|
 | `clutter` | position, velocity (4) | smooth | exploration | Gaussian sum of 128 hypotheses |
 | `volatility` | log-variance, persistence (2) | smooth | exploration | grid, 160 x 32 |
-| `bearings` | position, velocity (4) | curved | exploration | 65536 particles |
+| `bearings` | position, velocity (4) | curved | exploration | 32768 particles |
 | `terrain` | position (2) | many-moded | exploration | grid, 100 x 100 |
 | `search` | cell, never moves (576) | discrete | exploration | exact |
 | `cards` | deal, never moves (1680) | discrete | exploration | exact |
-| `epidemic` | shares, rates (4) | smooth | confirmation | 65536 particles, Liu-West |
-| `pendulum` | angle, velocity, length (3) | smooth | confirmation | 65536 particles, Liu-West |
+| `epidemic` | shares, rates (4) | smooth | confirmation | 32768 particles, Liu-West |
+| `pendulum` | angle, velocity, length (3) | smooth | confirmation | 32768 particles, Liu-West |
 | `rooms` | position (2); the map is an input | many-moded | confirmation | grid, 96 x 64 |
 | `switching` | regime, position, velocity (3) | many-moded | confirmation | Gaussian sum of 256 hypotheses |
 | `ring` | position (2) on a thin ring | constrained | confirmation | grid, 256 x 12 |

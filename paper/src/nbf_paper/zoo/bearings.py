@@ -31,7 +31,7 @@ NOISE = (0.06, 0.06, 0.04, 0.04)
 
 
 def init(key: Key[Array, ""], observer: Float[Array, " 2"]) -> Float[Array, " 4"]:
-    return MIDDLE + START * jax.random.normal(key, (4,))
+    return jnp.asarray(MIDDLE) + jnp.asarray(START) * jax.random.normal(key, (4,))
 
 
 def mean(state: Float[Array, " 4"], policy: None) -> Float[Array, " 4"]:
@@ -86,5 +86,5 @@ def problem() -> Problem:
         init=init, transition=transition, observe=observe, log_likelihood=log_likelihood, space=space,
         parameters=jnp.zeros(2),
     )  # fmt: skip
-    reference = ManyParticles(65_536, mean, NOISE)
-    return Problem("bearings", Patrols(world), 30, reference, "65536 particles")
+    reference = ManyParticles(32_768, mean, NOISE)
+    return Problem("bearings", Patrols(world), 30, reference, "32768 particles")

@@ -47,7 +47,7 @@ def index(state: Int[Array, " cards"]) -> Int[Array, ""]:
     return jnp.clip(jnp.searchsorted(codes, jnp.sum(state * CODE)), 0, len(deals()) - 1).astype(jnp.int32)
 
 
-def legal(prefix: Int[Array, " i"], context: None) -> Array:
+def legal(prefix: Int[Array, " i"], context: Array | None) -> Array:
     """A player who holds fewer than three cards may get the next one."""
     return jnp.sum(prefix[:, None] == jnp.arange(PLAYERS), axis=0) < HAND
 

@@ -30,11 +30,11 @@ SENSOR = np.eye(2, 4, dtype=np.float32)
 
 
 def init(key: Key[Array, ""]) -> Float[Array, " 4"]:
-    return START * jax.random.normal(key, (4,))
+    return jnp.asarray(START) * jax.random.normal(key, (4,))
 
 
 def transition(key: Key[Array, ""], state: Float[Array, " 4"], policy: None) -> Float[Array, " 4"]:
-    return MOVE @ state + NOISE * jax.random.normal(key, (4,))
+    return jnp.asarray(MOVE) @ state + NOISE * jax.random.normal(key, (4,))
 
 
 def observe(key: Key[Array, ""], state: Float[Array, " 4"], next_state: Float[Array, " 4"]) -> Float[Array, " 2"]:
@@ -62,7 +62,8 @@ def prior() -> Hypotheses:
 
 
 def expand(one: Hypothesis, observation: Float[Array, " 2"] | None, policy: None) -> tuple[Hypothesis, Array]:
-    mean, covariance = MOVE @ one.mean, MOVE @ one.covariance @ MOVE.T + np.diag(NOISE**2)
+    move = jnp.asarray(MOVE)
+    mean, covariance = move @ one.mean, move @ one.covariance @ move.T + np.diag(NOISE**2)
     if observation is None:
         return Hypothesis(one.label[None], mean[None], covariance[None]), jnp.zeros(1)
     noise = READING**2 * jnp.eye(2)

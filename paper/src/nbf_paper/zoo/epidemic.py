@@ -26,7 +26,7 @@ TESTS, BACKGROUND = 300.0, 0.5
 
 
 def init(key: Key[Array, ""]) -> Float[Array, " 4"]:
-    return MIDDLE + START * jax.random.normal(key, (4,))
+    return jnp.asarray(MIDDLE) + jnp.asarray(START) * jax.random.normal(key, (4,))
 
 
 def mean(state: Float[Array, " 4"], policy: None) -> Float[Array, " 4"]:
@@ -63,5 +63,5 @@ def problem() -> Problem:
         init=init, transition=transition, observe=observe, log_likelihood=log_likelihood,
         space=Box(*ends, bounded=False),
     )  # fmt: skip
-    reference = ManyParticles(65_536, mean, NOISE)
-    return Problem("epidemic", One(world, None), 40, reference, "65536 particles, Liu-West kernel for the rates")
+    reference = ManyParticles(32_768, mean, NOISE)
+    return Problem("epidemic", One(world, None), 40, reference, "32768 particles, Liu-West kernel for the rates")

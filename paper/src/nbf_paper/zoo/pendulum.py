@@ -26,7 +26,7 @@ NOISE = (0.03, 0.08, 0.0)
 
 
 def init(key: Key[Array, ""]) -> Float[Array, " 3"]:
-    return START * jax.random.normal(key, (3,))
+    return jnp.asarray(START) * jax.random.normal(key, (3,))
 
 
 def mean(state: Float[Array, " 3"], torque: Float[Array, ""]) -> Float[Array, " 3"]:
@@ -63,5 +63,5 @@ class Torques(Family):
 def problem() -> Problem:
     space = Box((-np.pi, -3.0, -0.9), (np.pi, 3.0, 0.9), bounded=False)
     world = environment(init=init, transition=transition, observe=observe, log_likelihood=log_likelihood, space=space)
-    reference = ManyParticles(65_536, mean, NOISE)
-    return Problem("pendulum", Torques(world), 40, reference, "65536 particles, Liu-West kernel for the length")
+    reference = ManyParticles(32_768, mean, NOISE)
+    return Problem("pendulum", Torques(world), 40, reference, "32768 particles, Liu-West kernel for the length")

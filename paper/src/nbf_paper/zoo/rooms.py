@@ -41,7 +41,7 @@ def seen(position: Float[Array, " 2"], lights: Float[Array, "3 2"]) -> Float[Arr
 
 
 def init(key: Key[Array, ""], lights: Float[Array, "3 2"]) -> Float[Array, " 2"]:
-    return HALL * jax.random.uniform(key, (2,))
+    return jnp.asarray(HALL) * jax.random.uniform(key, (2,))
 
 
 def transition(

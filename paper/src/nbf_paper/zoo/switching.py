@@ -44,14 +44,14 @@ def _state(key: Key[Array, ""], label: Int[Array, ""], place: Float[Array, " 2"]
 def init(key: Key[Array, ""]) -> Float[Array, " 3"]:
     label_key, place_key, inside_key = jax.random.split(key, 3)
     label = jax.random.randint(label_key, (), 0, REGIMES)
-    return _state(inside_key, label, START * jax.random.normal(place_key, (2,)))
+    return _state(inside_key, label, jnp.asarray(START) * jax.random.normal(place_key, (2,)))
 
 
 def transition(key: Key[Array, ""], state: Float[Array, " 3"], policy: None) -> Float[Array, " 3"]:
     label_key, place_key, inside_key = jax.random.split(key, 3)
     label = jax.random.categorical(label_key, jnp.log(CHANGES)[regime(state)])
-    noise = NOISE * jax.random.normal(place_key, (2,))
-    return _state(inside_key, label, MOVE @ state[1:] + PULL * jnp.asarray(SPEEDS)[label] + noise)
+    noise = jnp.asarray(NOISE) * jax.random.normal(place_key, (2,))
+    return _state(inside_key, label, jnp.asarray(MOVE) @ state[1:] + PULL * jnp.asarray(SPEEDS)[label] + noise)
 
 
 def observe(key: Key[Array, ""], state: Float[Array, " 3"], next_state: Float[Array, " 3"]) -> Float[Array, ""]:
@@ -72,8 +72,9 @@ def prior() -> Hypotheses:
 
 def expand(one: Hypothesis, observation: Float[Array, ""] | None, policy: None) -> tuple[Hypothesis, Array]:
     labels, log_probs = jnp.arange(REGIMES), jnp.log(CHANGES)[one.label]
-    means = MOVE @ one.mean + jnp.asarray(SPEEDS)[:, None] * PULL
-    covariance = MOVE @ one.covariance @ MOVE.T + np.diag(NOISE**2)
+    move = jnp.asarray(MOVE)
+    means = move @ one.mean + jnp.asarray(SPEEDS)[:, None] * PULL
+    covariance = move @ one.covariance @ move.T + np.diag(NOISE**2)
     if observation is None:
         return Hypothesis(labels, means, jnp.stack([covariance] * REGIMES)), log_probs
     noise = jnp.full((1, 1), READING**2)

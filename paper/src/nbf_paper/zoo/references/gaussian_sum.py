@@ -111,5 +111,5 @@ def corrected(
     total = sensor @ covariance @ sensor.T + noise
     gain = jnp.linalg.solve(total, sensor @ covariance).T
     kept = jnp.eye(mean.shape[0]) - gain @ sensor
-    log_evidence = jax.scipy.stats.multivariate_normal.logpdf(reading, sensor @ mean, total)
+    log_evidence = jnp.asarray(jax.scipy.stats.multivariate_normal.logpdf(reading, sensor @ mean, total))
     return mean + gain @ (reading - sensor @ mean), kept @ covariance @ kept.T + gain @ noise @ gain.T, log_evidence

@@ -5,12 +5,12 @@ drawn from a kernel that keeps their mean and variance (Liu, West 2001):
 
     c ~ N(a·c_i + (1 - a)·mean(c), h²·var(c)),    a² = 1 - h².
 
-The density of the belief needs no kernel for coordinates with noise: after observation y it is
+The density of the belief is the exact likelihood times a smooth prediction: after observation y
 
-    p(x) ∝ H(x)[y] · Σ_i w_i N(x; f(x_i, π), s²),
+    p(x) ∝ H(x)[y] · Σ_i w_i N(x; a·f_i + (1 - a)·mean(f), diag(s²) + h²·cov(f)),    f_i = f(x_i, π),
 
-with the Liu-West kernel in place of s for constants. Three approximations: the number of particles, the normaliser by
-Monte Carlo, and the kernel's shape.
+which has the mean and covariance of the particles' prediction. Three approximations: the number of particles, the
+normaliser by Monte Carlo, and the kernels' shape.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class ManyState(NamedTuple):
     centres: Float[Array, "n d"]
     """Means of the Gaussians of the prediction."""
     centre_log_weights: Float[Array, " n"]
-    deviations: Float[Array, " d"]
-    """Their deviations."""
+    root: Float[Array, "d d"]
+    """Cholesky factor of their covariance."""
     observation: Observation
     observed: Bool[Array, ""]
     """Whether there was an observation."""
@@ -60,7 +60,8 @@ class ManyBelief(Belief):
 
     def log_prob(self, state: Float[Array, " d"]) -> Float[Array, ""]:
         mine = self.state
-        logs = jnp.sum(norm.logpdf(state, mine.centres, mine.deviations), axis=1)
+        apart = jax.scipy.linalg.solve_triangular(mine.root, (state - mine.centres).T, lower=True)
+        logs = jnp.sum(norm.logpdf(apart), axis=0) - jnp.sum(jnp.log(jnp.diag(mine.root)))
         predicted = jax.nn.logsumexp(mine.centre_log_weights + logs)
         told = self.environment.log_likelihood(mine.observation, state, state) - mine.log_evidence
         return predicted + jnp.where(mine.observed, told, 0.0)
@@ -81,8 +82,10 @@ class ManyParticles(Filter):
     """`mean(state, policy)`: f(x, π)."""
     deviations: tuple[float, ...] = eqx.field(static=True)
     """s; 0 for constants."""
-    bandwidth: float = eqx.field(static=True, default=0.1)
-    """h."""
+    jitter: float = eqx.field(static=True, default=0.1)
+    """h of the constants when particles are resampled."""
+    bandwidth: float = eqx.field(static=True, default=0.2)
+    """h of the density."""
 
     def init(self, key: Key[Array, ""], environment: Environment) -> ManyState:
         assert isinstance(environment, FunctionalEnvironment)
@@ -90,7 +93,7 @@ class ManyParticles(Filter):
         weights = uniform_log_weights(self.num_particles)
         nothing = [jnp.zeros(shape, dtype) for shape, dtype in environment.leaves]
         observation = jax.tree.unflatten(environment.structure, nothing)
-        wide = silverman(states, weights)
+        wide = jnp.diag(silverman(states, weights))
         return ManyState(states, weights, states, weights, wide, observation, jnp.bool_(False), jnp.zeros(()))
 
     def update(
@@ -98,20 +101,20 @@ class ManyParticles(Filter):
     ) -> tuple[ManyState, FilterInfo]:
         choice_key, noise_key = jax.random.split(key)
         constant = np.asarray(self.deviations) == 0
-        weights = jnp.exp(state.log_weights)[:, None]
-        middle = jnp.sum(weights * state.states, axis=0)
-        spread = jnp.sqrt(jnp.sum(weights * (state.states - middle) ** 2, axis=0))
-        shrunk = middle + float(np.sqrt(1 - self.bandwidth**2)) * (state.states - middle)
-        deviations = jnp.where(constant, self.bandwidth * spread, jnp.asarray(self.deviations))
-
         low = effective_sample_size(state.log_weights) < self.num_particles / 2
+        shrunk, covariance = _shrunk(state.states, state.log_weights, self.jitter)
         ancestors = jnp.where(low, systematic(choice_key, state.log_weights), jnp.arange(self.num_particles))
         prior = jnp.where(low, uniform_log_weights(self.num_particles), state.log_weights)
-        before = jnp.where(low & constant, shrunk, state.states)
-        jitter = jnp.where(constant & ~low, 0.0, deviations) * jax.random.normal(noise_key, state.states.shape)
-        moved = jax.vmap(self.mean, (0, None))(before, policy)[ancestors] + jitter
-        centres = jnp.where(constant, shrunk, jax.vmap(self.mean, (0, None))(state.states, policy))
+        before = jnp.where(low & constant, shrunk, state.states)[ancestors]
+        kernel = jnp.where(low, self.jitter * jnp.sqrt(jnp.diag(covariance)), 0.0)
+        noise = jnp.where(constant, kernel, jnp.asarray(self.deviations))
+        moved = jax.vmap(self.mean, (0, None))(before, policy)
+        moved = moved + noise * jax.random.normal(noise_key, moved.shape)
 
+        centres, covariance = _shrunk(
+            jax.vmap(self.mean, (0, None))(state.states, policy), state.log_weights, self.bandwidth
+        )
+        root = jnp.linalg.cholesky(self.bandwidth**2 * covariance + jnp.diag(jnp.asarray(self.deviations) ** 2))
         if observation is None:
             log_weights, log_evidence, told = prior, jnp.zeros(()), state.observation
         else:
@@ -122,8 +125,18 @@ class ManyParticles(Filter):
         log_weights = jnp.where(lost, prior, log_weights)
         info = FilterInfo(effective_sample_size(log_weights), log_evidence, jnp.int32(1), lost)
         observed = jnp.bool_(observation is not None) & ~lost
-        density = centres, state.log_weights, deviations
+        density = centres, state.log_weights, root
         return ManyState(moved, log_weights, *density, told, observed, log_evidence), info
 
     def belief(self, state: ManyState, environment: Environment) -> ManyBelief:
         return ManyBelief(state, environment)
+
+
+def _shrunk(
+    states: Float[Array, "n d"], log_weights: Float[Array, " n"], bandwidth: float
+) -> tuple[Float[Array, "n d"], Float[Array, "d d"]]:
+    """Liu and West's centres of kernels whose covariance is bandwidth² that of the states, and the latter."""
+    weights = jnp.exp(log_weights)[:, None]
+    middle = jnp.sum(weights * states, axis=0)
+    apart = states - middle
+    return middle + float(np.sqrt(1 - bandwidth**2)) * apart, (weights * apart).T @ apart
