@@ -11,7 +11,7 @@
 | `epidemic` | shares, rates (4) | smooth | confirmation | 32768 particles, Liu-West |
 | `pendulum` | angle, velocity, length (3) | smooth | confirmation | 32768 particles, Liu-West |
 | `rooms` | position (2); the map is an input | many-moded | confirmation | grid, 96 x 64 |
-| `switching` | regime, position, velocity (3) | many-moded | confirmation | Gaussian sum of 256 hypotheses |
+| `switching` | regime, position, velocity (3) | many-moded | confirmation | Gaussian sum of 1024 hypotheses |
 | `ring` | position (2) on a thin ring | constrained | confirmation | grid, 256 x 12 |
 | `mazes` | cell (64); the maze is an input | discrete | confirmation | exact |
 

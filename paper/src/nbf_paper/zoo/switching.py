@@ -86,5 +86,5 @@ def expand(one: Hypothesis, observation: Float[Array, ""] | None, policy: None) 
 def problem() -> Problem:
     space = Box((-0.5, -30.0, -3.0), (REGIMES - 0.5, 30.0, 3.0), bounded=False)
     world = environment(init=init, transition=transition, observe=observe, log_likelihood=log_likelihood, space=space)
-    reference = GaussianSumFilter(256, prior, expand, labelled=True)
-    return Problem("switching", One(world, None), 30, reference, "Gaussian sum of 256 hypotheses, exact for 4 steps")
+    reference = GaussianSumFilter(1024, prior, expand, labelled=True)
+    return Problem("switching", One(world, None), 30, reference, "Gaussian sum of 1024 hypotheses, exact for 5 steps")

@@ -82,7 +82,7 @@ class ManyParticles(Filter):
     """`mean(state, policy)`: f(x, π)."""
     deviations: tuple[float, ...] = eqx.field(static=True)
     """s; 0 for constants."""
-    jitter: float = eqx.field(static=True, default=0.1)
+    jitter: float = eqx.field(static=True, default=0.05)
     """h of the constants when particles are resampled."""
     bandwidth: float = eqx.field(static=True, default=0.2)
     """h of the density."""
