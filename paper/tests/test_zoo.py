@@ -65,29 +65,33 @@ READINGS = {
 """Of each problem whose reading is one or two real numbers: an axis on which it is integrated."""
 
 
+def likelihoods(name, key, readings):
+    """Of some readings, after the first step from a random state; in one program, since many small ones take longer."""
+
+    @jax.jit
+    def found(key, readings):
+        environment, policy = zoo.problem(name).family.sample(key)
+        state = environment.init(key)
+        after = environment.transition(key, state, policy)
+        return jnp.exp(jax.vmap(lambda reading: environment.log_likelihood(reading, state, after))(readings))
+
+    return np.asarray(found(key, readings), np.float64)
+
+
 @pytest.mark.parametrize("name", READINGS)
 def test_densities_of_readings_integrate_to_one(name, key):
-    problem = zoo.problem(name)
-    environment, policy = problem.family.sample(key)
-    state = environment.init(key)
-    after = environment.transition(key, state, policy)
-    axes = [jnp.linspace(*axis) for axis in READINGS[name]]
-    points = jnp.stack(jnp.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
-    points = points if len(axes) > 1 else points[:, 0]
-    density = jnp.exp(jax.vmap(lambda reading: environment.log_likelihood(reading, state, after))(points))
-    cell = np.prod([float(axis[1] - axis[0]) for axis in axes])
+    axes = [np.linspace(*axis) for axis in READINGS[name]]
+    points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes)).astype(np.float32)
+    density = likelihoods(name, key, points if len(axes) > 1 else points[:, 0])
+    cell = np.prod([axis[1] - axis[0] for axis in axes])
     # The square of false alarms ends between two points of an axis: up to a cell along each of its sides.
     slack = 0.3 * 4 * 0.1 / 24 if name == "clutter" else 0.0
-    np.testing.assert_allclose(float(jnp.sum(density)) * cell, 1.0, rtol=0, atol=1e-3 + slack)
+    np.testing.assert_allclose(density.sum() * cell, 1.0, rtol=0, atol=1e-3 + slack)
 
 
 @pytest.mark.parametrize(("name", "count"), [("search", 2), ("mazes", 16), ("epidemic", 600)])
 def test_probabilities_of_symbols_sum_to_one(name, count, key):
-    environment, policy = zoo.problem(name).family.sample(key)
-    state = environment.init(key)
-    after = environment.transition(key, state, policy)
-    logs = jax.vmap(lambda symbol: environment.log_likelihood(symbol, state, after))(jnp.arange(count))
-    np.testing.assert_allclose(jnp.sum(jnp.exp(logs)), 1.0, **FLOAT)
+    np.testing.assert_allclose(likelihoods(name, key, np.arange(count)).sum(), 1.0, **FLOAT)
 
 
 # --- references ----------------------------------------------------------------------------------

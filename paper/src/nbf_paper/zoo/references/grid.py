@@ -121,7 +121,7 @@ class GridFilter(Filter):
         return GridBelief(state, self.grid)
 
 
-def _kernel(cells: int, mean: Float[Array, ""], deviation: Float[Array, ""]) -> Float[Array, " offsets"]:
+def _kernel(cells: int, mean: Any, deviation: Any) -> Float[Array, " offsets"]:
     """Mass that a Gaussian move puts on the cell at each offset -2·cells..2·cells, in units of a cell."""
     edges = jnp.arange(-2 * cells, 2 * cells + 2) - 0.5 - mean
     below = jnp.mean(ndtr((edges[:, None] - jnp.asarray(POINTS, jnp.float32)) / deviation), axis=1)

@@ -60,8 +60,10 @@ class ManyBelief(Belief):
 
     def log_prob(self, state: Float[Array, " d"]) -> Float[Array, ""]:
         mine = self.state
-        apart = jax.scipy.linalg.solve_triangular(mine.root, (state - mine.centres).T, lower=True)
-        logs = jnp.sum(norm.logpdf(apart), axis=0) - jnp.sum(jnp.log(jnp.diag(mine.root)))
+        # The inverse of a few numbers once, not a solution for each of many centres.
+        inverse = jax.scipy.linalg.solve_triangular(mine.root, jnp.eye(len(state)), lower=True)
+        apart = (state - mine.centres) @ inverse.T
+        logs = jnp.sum(norm.logpdf(apart), axis=1) - jnp.sum(jnp.log(jnp.diag(mine.root)))
         predicted = jax.nn.logsumexp(mine.centre_log_weights + logs)
         told = self.environment.log_likelihood(mine.observation, state, state) - mine.log_evidence
         return predicted + jnp.where(mine.observed, told, 0.0)
