@@ -39,7 +39,7 @@ from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.experiments.rows import FilterRow, filter_keys
 from nbf_paper.experiments.zoo_scores import scores, tracks
 from nbf_paper.records import ALL, Record
-from nbf_paper.zoo import problem
+from nbf_paper.zoo import check_name, problem
 from nbf_paper.zoo.problem import Problem
 
 TOGETHER, REFERENCES = 2**14, 4
@@ -152,7 +152,7 @@ class ZooJob(Job):
     evaluation: ZooEvaluation = field(default_factory=ZooEvaluation)
 
     def __post_init__(self) -> None:
-        problem(self.problem)  # raises if there is none
+        check_name(self.problem)
 
     @property
     def evaluated(self) -> int:

@@ -49,8 +49,13 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
 """What makes each problem."""
 
 
-def problem(name: str) -> Problem:
-    """The problem of this name."""
+def check_name(name: str) -> None:
+    """Raise unless there is a problem of this name."""
     if name not in PROBLEMS:
         raise InputError(f"The zoo has no problem {name!r}; choose from {', '.join(ZOO)}.")
+
+
+def problem(name: str) -> Problem:
+    """The problem of this name."""
+    check_name(name)
     return PROBLEMS[name]()
