@@ -2,8 +2,8 @@
 
 Hidden: logarithms of the susceptible and of the infected share, of the rate of infection and of the rate of recovery,
 4-D; the rates never change. Seen: how many of 300 random tests are positive, a Poisson count with a background. From
-Kermack, McKendrick (1927), in discrete time; as a test of filters with parameters, Ionides, Bretó, King (2006). Horizon
-40. In the zoo because two of four coordinates are constants, on which a particle filter starves.
+Kermack, McKendrick (1927), in discrete time; as a test of filters with parameters, Ionides, Bretó, King (2006).
+Horizon 25. In the zoo because two of four coordinates are constants, on which a particle filter starves.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from nbf.spaces import Box
 from nbf_paper.zoo.problem import Problem
 from nbf_paper.zoo.references.many_particles import ManyParticles
 
-MIDDLE = np.log([0.85, 0.01, 0.45, 0.15]).astype(np.float32)
-START = np.array([0.1, 0.7, 0.3, 0.3], np.float32)
-NOISE = (0.02, 0.06, 0.0, 0.0)
+MIDDLE = np.log([0.9, 0.01, 0.3, 0.15]).astype(np.float32)
+START = np.array([0.05, 0.5, 0.25, 0.25], np.float32)
+NOISE = (0.03, 0.1, 0.0, 0.0)
 TESTS, BACKGROUND = 300.0, 0.5
 
 
@@ -57,11 +57,11 @@ def log_likelihood(
 
 
 def problem() -> Problem:
-    below, above = np.array([2.0, 3.0, 0.8, 0.8]), np.array([0.3, 3.5, 0.8, 0.8])
+    below, above = np.array([1.5, 2.5, 0.7, 0.7]), np.array([0.3, 3.5, 0.7, 0.7])
     ends = tuple((MIDDLE - below).tolist()), tuple((MIDDLE + above).tolist())
     world = environment(
         init=init, transition=transition, observe=observe, log_likelihood=log_likelihood,
         space=Box(*ends, bounded=False),
     )  # fmt: skip
-    reference = ManyParticles(32_768, mean, NOISE)
-    return Problem("epidemic", One(world, None), 40, reference, "32768 particles, Liu-West kernel for the rates")
+    reference = ManyParticles(32_768, mean, NOISE, bandwidth=0.3)
+    return Problem("epidemic", One(world, None), 25, reference, "32768 particles, Liu-West kernel for the rates")
