@@ -47,6 +47,7 @@ LIBRARY = (
 )
 RECORDS = ("nbf.errors", *READ_AND_WRITTEN, "nbf_paper.names", "nbf_paper.records", "nbf_paper.pictures")
 PAPER = ("nbf_paper.config", "nbf_paper.donuts")
+ZOO = ("nbf_paper.zoo", "nbf.fitting")
 
 ROOMS = (
     Room("nbf.errors", "the error of bad input, and of a missing extra", jax=False),
@@ -90,8 +91,9 @@ ROOMS = (
     Room("nbf_paper.pictures", "arrays for figures beside the records", RECORDS[:5], jax=False),
     Room("nbf_paper.config", "what one run is", (*CORE, "nbf.environments", "nbf_paper.names")),
     Room("nbf_paper.donuts", "the donuts of the paper", CORE),
+    Room("nbf_paper.zoo", "small problems of users' kinds, with references", (*FILTERS, "nbf_paper.names")),
     Room("nbf_paper.report", "figures and tables of each experiment", (*RECORDS, "nbf.plot"), jax=False, draws=True),
-    Room("nbf_paper.experiments", "what runs and records", (*LIBRARY, *RECORDS, *PAPER)),
+    Room("nbf_paper.experiments", "what runs and records", (*LIBRARY, *RECORDS, *PAPER, *ZOO)),
     Room(
         "nbf_paper.experiments.choices",
         "every experiment: its options, its jobs, its page",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 FIXED, RANDOM = (tuple(f"{grid}-{kind}" for grid in ("5-2D", "8-2D", "5-3D", "8-3D")) for kind in ("fixed", "random"))
 """Gridworld: the panels of the paper's two figures."""
 GRIDWORLDS = (*FIXED, *RANDOM)
@@ -24,6 +26,34 @@ TRIANGULATION = "triangulation"
 
 TIMED_CONFIGS = ("8-2D-random", "8-3D-random", TRIANGULATION, "k=6")
 """The configurations in which `nbf-paper reproduce simulation-cost` times updates by default."""
+
+
+class ZooEntry(NamedTuple):
+    """What is said of a problem of the zoo before anything is measured."""
+
+    kind: str
+    """Of its beliefs: smooth, curved, many-moded, discrete or constrained."""
+    split: str
+    """exploration: filters and training may be tuned on it; confirmation: they may not."""
+
+
+ZOO_KINDS = ("smooth", "curved", "many-moded", "constrained", "discrete")
+"""In the order of the tables."""
+ZOO = {
+    "clutter": ZooEntry("smooth", "exploration"),
+    "terrain": ZooEntry("many-moded", "exploration"),
+    "rooms": ZooEntry("many-moded", "confirmation"),
+    "volatility": ZooEntry("smooth", "exploration"),
+    "epidemic": ZooEntry("smooth", "confirmation"),
+    "pendulum": ZooEntry("smooth", "confirmation"),
+    "search": ZooEntry("discrete", "exploration"),
+    "mazes": ZooEntry("discrete", "confirmation"),
+    "cards": ZooEntry("discrete", "exploration"),
+    "bearings": ZooEntry("curved", "exploration"),
+    "ring": ZooEntry("constrained", "confirmation"),
+    "switching": ZooEntry("many-moded", "confirmation"),
+}
+"""The problems of the zoo; `nbf_paper.zoo` says what they are."""
 
 
 def game_name(cards: int) -> str:

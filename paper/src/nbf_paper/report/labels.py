@@ -18,6 +18,7 @@ from nbf_paper.names import domain_of
 from nbf_paper.records import Row, Summary
 
 FILTERS = {
+    "reference": "Reference",
     "exact": "Exact",
     "exact-lumped": "Exact, lumped",
     "approx": "Approx Beliefs",

@@ -24,17 +24,18 @@ from nbf_paper.experiments.choices.gridworld import Gridworld
 from nbf_paper.experiments.choices.simulation_cost import SimulationCost
 from nbf_paper.experiments.choices.triangulation import Triangulation
 from nbf_paper.experiments.choices.wall_clock import WallClock
+from nbf_paper.experiments.choices.zoo import Zoo
 
 __all__ = [
     "EXPERIMENTS", "All", "Amount", "Beyond", "Classical", "Convergence", "Donuts", "Experiment", "FineTuned",
-    "Goofspiel", "GoofspielLarge", "Gridworld", "Part", "SimulationCost", "Triangulation", "WallClock",
+    "Goofspiel", "GoofspielLarge", "Gridworld", "Part", "SimulationCost", "Triangulation", "WallClock", "Zoo",
 ]  # fmt: skip
 
 EXPERIMENTS: dict[str, type[Experiment]] = {
     kind.name: kind
     for kind in (
         Gridworld, Donuts, Goofspiel, GoofspielLarge, Triangulation, FineTuned, Convergence, Classical, Beyond,
-        SimulationCost, WallClock,
+        SimulationCost, WallClock, Zoo,
     )
 }  # fmt: skip
 """By name. `nbf-paper reproduce all` and the report follow this order: an experiment comes after those whose records
