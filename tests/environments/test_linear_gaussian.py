@@ -18,6 +18,7 @@ from tolerances import FLOAT, SEED, monte_carlo
 
 import nbf
 from nbf.errors import InputError
+from nbf.filters.neural import EvenProposal
 
 STEPS = 5
 SPACE = nbf.Box((-5.0,) * STATES, (5.0,) * STATES, bounded=False)
@@ -247,7 +248,8 @@ def divergences(keys, filter):
 def compared(key, model, samples) -> tuple[np.ndarray, np.ndarray]:
     """Divergences of the neural filter and of Approx Beliefs in the same episodes, each a mean over steps."""
     keys = jax.random.split(key, EPISODES)
-    filters = nbf.NeuralBayesianFilter(model, samples), nbf.ApproxBeliefs(model, samples, truth=Kalman())
+    neural = nbf.NeuralBayesianFilter(model, samples, proposal=EvenProposal())  # which lives on embeddings alone
+    filters = neural, nbf.ApproxBeliefs(model, samples, truth=Kalman())
     return tuple(np.asarray(divergences(keys, filter), np.float64).mean(axis=1) for filter in filters)
 
 

@@ -3,6 +3,7 @@ days, and at any batch size."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -297,12 +298,13 @@ class Blind(TabularModel):
 
 
 def test_the_default_is_picked_from_what_environment_and_model_can_do():
-    grid, _ = small_grid()
+    grid, emitting = small_grid()[0], dataclasses.replace(rooms_of("nothing"), emission="state")
     cases = [
         (tabular(35), grid, "BranchProposal", "MomentMatching", "KnownTransitions"),
         (tabular(4), grid, "EvenProposal", "MomentMatching", "few enough branches"),
         (tabular(8), rooms_of("right"), "LookAheadProposal", "MomentMatching", "has LookAhead"),
         (tabular(8), rooms_of("nothing"), "EvenProposal", "MomentMatching", "neither LookAhead"),
+        (tabular(8), emitting, "RegeneratingProposal", "MomentMatching", "has StateEmission"),
         (NeuralBayesianFilter(Blind(Lattice((3, 3))), 35), grid, "BranchProposal", "NoCorrection", "KnownTransitions"),
         (NeuralBayesianFilter.faithful(tabular(4).model, 4), grid, "IndependentProposal", "NoCorrection", "as asked"),
     ]
@@ -389,6 +391,7 @@ def rooms_of(say):
         space=Lattice((9,)),
         symbols=9,
         look_ahead=LOOK_AHEADS[say],
+        emission="transition",  # so that nothing is regenerated
     )
 
 

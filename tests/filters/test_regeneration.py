@@ -20,7 +20,7 @@ from nbf.capability import capability
 from nbf.environments.dependence import reads
 from nbf.errors import InputError
 from nbf.filters.neural import EvenProposal, RegeneratingProposal, Shares
-from nbf.filters.regeneration import KernelSmoother, Regeneration
+from nbf.filters.regeneration import KernelSmoother, Regeneration, RegenerationInfo
 from nbf.filters.regularized import RegularizedParticleFilter
 from nbf.models.tabular import TabularModel
 from nbf.spaces import Box, Lattice, Tokens
@@ -136,6 +136,7 @@ def test_a_constant_that_never_moves_is_found(key):
     variance = 1.0 / (1.0 + 60 / 0.3**2)
     mean = variance * float(jnp.sum(readings)) / 0.3**2
     assert abs(float(belief.expectation(lambda state: state[0])) - mean) < 4 * np.sqrt(variance)
+    assert isinstance(info, RegenerationInfo)
     assert bool(jnp.any(info.regenerated))
     assert not bool(jnp.all(info.regenerated))
     assert abs(mean - truth) < 0.2

@@ -101,7 +101,8 @@ def test_states_without_kernels_are_refused(key):
     for settings in wrong:
         with pytest.raises(InputError, match="regularised particle filter needs"):
             RegularizedParticleFilter(4, **settings)
-    for settings in ({"threshold": -1.0}, {"tempering": 0.0}, {"candidates": 0}, {"stages": 0}):
+    wrong = [{"threshold": -1.0}, {"tempering": 0.0}, {"candidates": 0}, {"stages": 0}]
+    for settings in wrong:
         with pytest.raises(InputError, match="Regeneration needs"):
             Regeneration(**settings)
     with pytest.raises(InputError, match="scale"):

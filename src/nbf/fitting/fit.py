@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -135,19 +136,30 @@ def fit(
     begin, family = time.monotonic(), _family(family)
     environment, horizon = _drawn(family, seed), horizon_of(family, horizon)
     options = {"horizon": horizon, "particles": particles, "teacher": teacher, "wall_band": wall_band}
-    source, name = belief_source(family, environment, **options)
-    with without_alarms():
-        checking = prng.stream(seed, "fit", "teacher")
-        source, name, quality = checked(checking, source, name, environment, replaceable=teacher is None)
+    source, name, quality = _taught(seed, family, environment, options)
     config = _model_config(environment.space, decoder, encoder, embedding)
     settings = training if steps is None else replace(training, steps=steps)
-    # Hashed and compared with run files: these words stay.
-    purpose = f"{config} on {horizon} steps of {name}, spread by {wall_band:g}, in {type(environment).__name__}"
+    purpose = _purpose(config, horizon, name, wall_band, environment)
     with without_alarms():
         trained, before = _train(seed, config, source, environment.space, settings, purpose, resume, progress)
-        fitted = _measured(seed, trained, config, source, name, quality, progress)
-        fitted = replace(fitted, shares=_shares(seed, trained, source, environment, progress))
+        shares = _shares(seed, trained, source, environment, progress)
+        fitted = replace(_measured(seed, trained, config, source, name, quality, progress), shares=shares)
     return replace(fitted, seconds=before + time.monotonic() - begin)
+
+
+def _purpose(config: ModelConfig, horizon: int, name: str, wall_band: float, environment: Environment) -> str:
+    """What is trained on what. Hashed and compared with run files: these words stay."""
+    return f"{config} on {horizon} steps of {name}, spread by {wall_band:g}, in {type(environment).__name__}"
+
+
+def _taught(
+    seed: int, family: Family, environment: Environment, options: dict[str, Any]
+) -> tuple[Posteriors, str, TeacherQuality]:
+    """Beliefs to train on, a name for them, and what is known of their teacher."""
+    source, name = belief_source(family, environment, **options)
+    key, replaceable = prng.stream(seed, "fit", "teacher"), options["teacher"] is None
+    with without_alarms():
+        return checked(key, source, name, environment, replaceable=replaceable)
 
 
 def _train(
