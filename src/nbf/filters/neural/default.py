@@ -84,16 +84,16 @@ def description(
     Returns:
         Three lines.
     """
-    why = _reason(proposal, type(environment).__name__) if picked else "as asked"
+    why = _reason(proposal, type(environment).__name__, num_particles) if picked else "as asked"
     return f"{num_particles} particles\n  proposal: {proposal} ({why})\n  correction: {correction}"
 
 
-def _reason(proposal: Proposal, name: str) -> str:
+def _reason(proposal: Proposal, name: str, num_particles: int) -> str:
     """Why a proposal was picked for an environment of that name."""
     if isinstance(proposal, BranchProposal):
         return f"{name} has KnownTransitions, so the likeliest branches are followed"
     if isinstance(proposal, LookAheadProposal):
-        return f"{name} has LookAhead, so it selects which of {proposal.candidates} draws are simulated"
+        return f"{name} has LookAhead, so it selects which of {proposal.draws(num_particles)} draws are simulated"
     if isinstance(proposal, RegeneratingProposal):
         return f"{name} has StateEmission, so particles are carried, and drawn anew without simulation when few fit"
     return f"{name} has neither LookAhead nor StateEmission, nor KnownTransitions of few enough branches"

@@ -47,6 +47,17 @@ class LookAheadProposal(Proposal):
         if not 0 < self.defensive <= 1:
             raise InputError(f"LookAheadProposal needs a defensive part in (0, 1]; got {self.defensive}.")
 
+    def draws(self, num_particles: int) -> int:
+        """Count the draws among which those that are simulated are selected.
+
+        Args:
+            num_particles: Of the filter.
+
+        Returns:
+            How many.
+        """
+        return max(self.draws_per_particle * num_particles, self.candidates)
+
     def check(self, environment: Environment, num_particles: int) -> None:
         require(environment, LookAhead, "LookAheadProposal", "Use EvenProposal.")
 
@@ -64,7 +75,7 @@ class LookAheadProposal(Proposal):
         n = prior.num_particles
         keys = prng.split(key, n + 1)
         draw_key, select_key, _ = prng.split(keys[0], 3)
-        states, log_weights, drawn = decoded(draw_key, prior, max(self.draws_per_particle * n, self.candidates))
+        states, log_weights, drawn = decoded(draw_key, prior, self.draws(n))
         log_weights = prior.corrected(states, log_weights, drawn, self.newton_steps)
         guesses = jax.vmap(guide.look_ahead, (None, 0, None))(observation, states, policy)
         parents, weights, lost = self._selected(select_key, guesses, states, log_weights, prior)
