@@ -27,7 +27,7 @@ from nbf.contracts import Environment, Filter, Observation, Policy, State
 from nbf.errors import InputError
 from nbf.filters.attempts import diverged, padded, some_weight, until_some_weight
 from nbf.filters.checks import check_counts
-from nbf.filters.regeneration import KernelSmoother, Regeneration, RegenerationInfo
+from nbf.filters.regeneration import CANDIDATES_EACH, KernelSmoother, Regeneration, RegenerationInfo
 from nbf.resampling.auxiliary import log_favour
 from nbf.resampling.likelihoods import count_invalid, log_likelihoods
 from nbf.resampling.optimal import optimal_resample, split_heavy
@@ -59,7 +59,7 @@ class RegularizedParticleFilter(Filter):
     num_particles: int = eqx.field(static=True)
     """Calls of the simulator at each step."""
     candidates: int = eqx.field(static=True, default=128)
-    """With look-ahead: draws among which its weight selects; at least as many as particles are drawn."""
+    """With look-ahead: draws among which its weight selects; at least four for each particle."""
     regeneration: Regeneration = Regeneration()
     """Without look-ahead: when and how particles are drawn anew."""
     smoother: KernelSmoother = KernelSmoother()
@@ -173,7 +173,7 @@ class RegularizedParticleFilter(Filter):
         """Those of many draws of the kernel density (before the first step, of p0) from which the observation is
         likely, with weights that stand for the density again."""
         draw_key, start_key, resample_key, split_key = prng.split(key, 4)
-        count = max(self.candidates, self.num_particles)
+        count = max(self.candidates, CANDIDATES_EACH * self.num_particles)
         density = KernelDensityBelief.of(ParticleBelief(state.states, state.log_weights), _box(guide))
         drawn = density.sample(draw_key, count)
         first = jax.vmap(guide.init)(jax.random.split(start_key, count))
