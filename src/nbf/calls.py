@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Key, PyTree
 
@@ -41,6 +42,10 @@ def space_of(space: Any) -> SpaceOf:
     return SpaceOf(space.signature if told else "reals")
 
 
+_checked: tuple[Any, Any] = (None, object())
+"""The environment and the policy that were checked last."""
+
+
 def check_policy(environment: Any, policy: PyTree) -> None:
     """Raise if an environment refuses a policy. Inside a trace, where its numbers are not known, nothing is checked.
 
@@ -48,10 +53,17 @@ def check_policy(environment: Any, policy: PyTree) -> None:
         environment: Of this step.
         policy: π.
     """
+    global _checked
+    if environment is _checked[0] and policy is _checked[1]:  # in a loop of steps, nearly always
+        return
     plain = policy is None or isinstance(policy, int | jax.Array)
     leaves = (policy,) if plain else jax.tree.leaves(policy)
-    if not any(isinstance(leaf, Tracer) for leaf in leaves):
-        type(environment).check_policy(environment, policy)
+    if any(isinstance(leaf, Tracer) for leaf in leaves):
+        return
+    type(environment).check_policy(environment, policy)
+    # What may change in place is looked at anew.
+    if not isinstance(policy, dict | list) and not any(isinstance(leaf, np.ndarray) for leaf in leaves):
+        _checked = environment, policy
 
 
 @contextmanager
