@@ -116,7 +116,7 @@ def check_all_kept(folder: Path, writers: int, count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("writers", "count", "pid"), [(3, 10, ()), (2, 60, ("7",))], ids=["processes", "processes of one id"]
+    ("writers", "count", "pid"), [(3, 10, ()), (2, 150, ("7",))], ids=["processes", "processes of one id"]
 )
 def test_runs_that_end_together_lose_nothing(tmp_path: Path, writers: int, count: int, pid: tuple[str, ...]) -> None:
     """Two containers with one volume may have one process id."""
@@ -129,14 +129,14 @@ def test_runs_that_end_together_lose_nothing(tmp_path: Path, writers: int, count
 
 def test_threads_that_record_together_lose_nothing(tmp_path: Path) -> None:
     def write(number: int) -> None:
-        for turn in range(16):
+        for turn in range(40):
             seed = 1000 * number + turn
             record = Record("e", "c", "pf", "", 8, 8, seed, 0, "js", 0.0, None, 1)
             add(tmp_path, [record], Run(str(seed), seed, "", 0.0, {}, {}))
 
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(write, range(4)))
-    check_all_kept(tmp_path, 4, 16)
+    check_all_kept(tmp_path, 4, 40)
 
 
 def test_a_folder_that_cannot_be_locked_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
