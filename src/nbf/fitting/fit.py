@@ -21,7 +21,7 @@ from nbf import prng
 from nbf.calls import check_policy
 from nbf.compiling import without_alarms
 from nbf.contracts import Environment, Family, Filter, Policy, StateSpace
-from nbf.environments.functional import One
+from nbf.environments.functional import as_family
 from nbf.errors import InputError
 from nbf.evaluation.calibration import calibrate
 from nbf.filters.neural import RegeneratingProposal, Shares, default_proposal
@@ -133,7 +133,7 @@ def fit(
     Returns:
         The trained model with its calibration.
     """
-    begin, family = time.monotonic(), _family(family)
+    begin, family = time.monotonic(), as_family(family)
     environment, horizon = _drawn(family, seed), horizon_of(family, horizon)
     options = {"horizon": horizon, "particles": particles, "teacher": teacher, "wall_band": wall_band}
     source, name, quality = _taught(seed, family, environment, options)
@@ -194,12 +194,6 @@ def _model_config(
         embedding=embedding,
         context=context,
     )
-
-
-def _family(given: Family | Environment | tuple[Environment, Policy]) -> Family:
-    if isinstance(given, Environment):
-        return One(given, None)
-    return One(*given) if isinstance(given, tuple) else given
 
 
 def _drawn(family: Family, seed: int) -> Environment:
