@@ -118,7 +118,8 @@ def training(seconds: float) -> dict:
     carried = {"run": (parameters, state), "step": 0}
 
     def one() -> Any:
-        *carried["run"], loss = chunk(*carried["run"], prng.stream(0, "bench"), np.int32(carried["step"]))
+        first, last = np.int32(carried["step"]), np.int32(fit_config.steps)
+        *carried["run"], loss = chunk(*carried["run"], prng.stream(0, "bench"), first, last)
         carried["step"] += intervals.CHUNK
         return loss
 

@@ -12,7 +12,7 @@ from nbf.contracts import Embedding, Observation, State, StateSpace
 
 
 class MeanFeatures(Capability):
-    """An embedding that is the weighted mean of features of the states. Buys `MomentMatching`.
+    """An embedding that is, or begins with, the weighted mean of features of the states. Buys `MomentMatching`.
 
     Arguments of the methods:
         states: n states.

@@ -25,6 +25,7 @@ from nbf.environments.functional import as_family
 from nbf.errors import InputError
 from nbf.evaluation.calibration import calibrate
 from nbf.filters.neural import RegeneratingProposal, Shares, default_proposal
+from nbf.fitting.budget import Budget
 from nbf.fitting.fitted import FittedModel
 from nbf.fitting.shares import BELIEFS as SHARE_BELIEFS
 from nbf.fitting.shares import earned_shares
@@ -55,10 +56,10 @@ __all__ = ["decoder_for", "encoder_for", "fit", "train"]
 LARGEST_SOFTMAX = 4096
 """Cells of the largest lattice whose decoder is a softmax over all of them."""
 DEFAULT_TRAINING = FitConfig(
-    steps=10_000, batch=32, samples=64, optimizer="adam", learning_rate=3e-3, schedule="cosine", random_sets=True,
+    steps=20_000, batch=32, samples=64, optimizer="adam", learning_rate=3e-3, schedule="cosine", random_sets=True,
     patience=5,
 )  # fmt: skip
-"""Enough for small problems; it stops early where fewer steps do."""
+"""At most; it stops early where fewer steps do."""
 CALIBRATION_BELIEFS = 200
 """New beliefs on which a fitted model is calibrated."""
 
@@ -108,6 +109,7 @@ def fit(
     teacher: Filter | None = None,
     wall_band: float = 0.0,
     training: FitConfig = DEFAULT_TRAINING,
+    minutes: float | None = None,
     steps: int | None = None,
     resume: str | Path | None = None,
     progress: bool = True,
@@ -123,28 +125,27 @@ def fit(
         embedding: Embedding size m.
         particles: Size of the particle filter that makes the training beliefs where states cannot be enumerated.
         teacher: Another filter to take the training beliefs from.
-        wall_band: Width of the band beyond the walls of a box over which clipped samples are spread in training. Motion
-            that the walls stop leaves atoms on them, where a density is unbounded.
+        wall_band: Width of the band beyond the walls of a box over which samples on them are spread in training.
         training: Settings of training.
-        steps: Maximal number of training steps; None is that of `training`.
+        minutes: Time for all of it, compilation included, which bounds the steps; None is 5, unless `steps` is named.
+        steps: Number of training steps, at most, however long they take.
         resume: File of the run in progress, from which a stopped run continues.
         progress: Whether to show progress bars.
 
     Returns:
         The trained model with its calibration.
     """
-    begin, family = time.monotonic(), as_family(family)
+    budget, family = Budget.of(minutes, steps), as_family(family)
     environment, horizon = _drawn(family, seed), horizon_of(family, horizon)
-    options = {"horizon": horizon, "particles": particles, "teacher": teacher, "wall_band": wall_band}
-    source, name, quality = _taught(seed, family, environment, options)
+    taught = {"horizon": horizon, "particles": particles, "teacher": teacher, "wall_band": wall_band}
+    source, name, quality = _taught(seed, family, environment, taught)
     config = _model_config(environment.space, decoder, encoder, embedding)
     settings = training if steps is None else replace(training, steps=steps)
     purpose = _purpose(config, horizon, name, wall_band, environment)
     with without_alarms():
-        trained, before = _train(seed, config, source, environment.space, settings, purpose, resume, progress)
-        shares = _shares(seed, trained, source, environment, progress)
-        fitted = replace(_measured(seed, trained, config, source, name, quality, progress), shares=shares)
-    return replace(fitted, seconds=before + time.monotonic() - begin)
+        trained, before = _train(seed, config, source, environment.space, settings, purpose, budget, resume, progress)
+        fitted = _measured(seed, trained, config, source, name, quality, environment, progress)
+    return replace(fitted, seconds=before + budget.spent)
 
 
 def _purpose(config: ModelConfig, horizon: int, name: str, wall_band: float, environment: Environment) -> str:
@@ -169,16 +170,19 @@ def _train(
     space: StateSpace,
     settings: FitConfig,
     purpose: str,
+    budget: Budget,
     resume: str | Path | None,
     progress: bool,
 ) -> tuple[Fitted, float]:
     """Train a new model; also the seconds of training in sessions before this one, if the run was resumed."""
     model = config.build(prng.stream(seed, "fit", "parameters"))
-    pool = pooled(prng.stream(seed, "fit", "pool"), source, settings, space, progress=progress)
+    key, seconds = prng.stream(seed, "fit", "pool"), budget.for_beliefs()
+    pool = pooled(key, source, settings, space, seconds=seconds, progress=progress)
     begin = time.monotonic()
     trained = train(
         model, pool, settings, key=prng.stream(seed, "fit", "training"), resume=resume, progress=progress,
         title=f"{type(config.decoder).__name__} for {space.signature}", purpose=purpose, held_out=source,
+        seconds=budget.for_training(),
     )  # fmt: skip
     return trained, max(0.0, trained.seconds - (time.monotonic() - begin))
 
@@ -226,9 +230,11 @@ def _measured(
     source: Posteriors,
     name: str,
     quality: TeacherQuality,
+    environment: Environment,
     progress: bool,
 ) -> FittedModel:
-    """The trained model with its calibration on new beliefs, and the quality of its teacher."""
+    """The trained model with its calibration on new beliefs, its share beside a kernel, and its teacher's quality."""
+    shares = _shares(seed, trained, source, environment, progress)
     with Progress("calibration", CALIBRATION_BELIEFS, 0, enabled=progress, unit="belief") as bar:
         calibration = calibrate(
             prng.stream(seed, "fit", "calibration"), trained.model, source, beliefs=CALIBRATION_BELIEFS,
@@ -237,6 +243,7 @@ def _measured(
     return FittedModel(
         trained.model, config, calibration, name, quality.ess, quality.on_walls,
         len(trained.losses) * intervals.CHUNK, trained.seconds, trained.losses, trained.held_out, reference_of(source),
+        shares,
     )  # fmt: skip
 
 

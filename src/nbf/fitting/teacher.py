@@ -189,6 +189,7 @@ def pooled(
     settings: FitConfig,
     space: StateSpace,
     *,
+    seconds: float | None = None,
     progress: bool,
 ) -> BeliefSource:
     """Replace a filter's beliefs by a pool of those of many episodes; exact ones too, unless they are cheap.
@@ -198,6 +199,7 @@ def pooled(
         source: Where the beliefs come from.
         settings: Settings of training, which bound how many beliefs are needed.
         space: Space of the states.
+        seconds: Time after which no more episodes are begun; None for no limit.
         progress: Whether to show a progress bar.
 
     Returns:
@@ -211,7 +213,9 @@ def pooled(
     beliefs = min(POOL_BELIEFS, settings.steps * settings.batch, LARGEST_POOL // (samples * space.num_features))
     episodes = -(-max(beliefs, 1) // (source.horizon + 1))
     with Progress("beliefs", episodes, 0, enabled=progress, unit="episode") as bar:
-        return BeliefPool.of_episodes(source, key, episodes=episodes, samples=samples, advance=bar.advance)
+        return BeliefPool.of_episodes(
+            source, key, episodes=episodes, samples=samples, seconds=seconds, advance=bar.advance
+        )
 
 
 class TeacherQuality(NamedTuple):

@@ -25,6 +25,7 @@ from nbf.models.flow import CouplingFlowConfig
 from nbf.models.flow_matching import FlowMatchingConfig
 from nbf.models.kernel import BoxKernelConfig, LatticeKernelConfig
 from nbf.models.mixture import MixtureConfig
+from nbf.models.noise_level import NoiseLevelConfig
 from nbf.models.parts import Decoder, DecoderConfig, Encoder, EvenDecoder
 from nbf.models.recurrent import RecurrentConfig
 from nbf.models.set_encoder import DeepSetsConfig, MeanConfig, MeanEncoder, OneHotConfig
@@ -221,7 +222,7 @@ class EnumeratedConfig:
         return BeliefEmbeddingModel(space=space, encoder=encoder, decoder=decoder)
 
 
-AnyEncoder = MeanConfig | DeepSetsConfig | AttentionConfig | OneHotConfig
+AnyEncoder = MeanConfig | DeepSetsConfig | AttentionConfig | OneHotConfig | NoiseLevelConfig
 """Configs of the library's encoders: see `parts.EncoderConfig`."""
 AnyDecoder = (
     EnumeratedDecoderConfig
@@ -259,11 +260,12 @@ class ModelConfig:
             The model.
         """
         space = self.space.build()
-        for part in (self, self.decoder, self.encoder):
+        inner = self.encoder.encoder if isinstance(self.encoder, NoiseLevelConfig) else self.encoder
+        for part in (self, self.decoder, self.encoder, inner):
             check_sizes(part)
         self.decoder.check(space)
-        if isinstance(self.encoder, OneHotConfig):
-            self.encoder.check(space)
+        if isinstance(inner, OneHotConfig):
+            inner.check(space)
         encoder_key, decoder_key = jax.random.split(key)
         encoder = self.encoder.build(encoder_key, space.num_features + self.context, self.embedding)
         decoder = self.decoder.build(decoder_key, space, self.embedding + self.context)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
@@ -57,6 +58,7 @@ class BeliefPool(BeliefSource):
         episodes: int,
         samples: int,
         batch: int = 64,
+        seconds: float | None = None,
         advance: Callable[[int], None] = lambda done: None,
     ) -> BeliefPool:
         """Make a pool of all beliefs of many episodes.
@@ -67,6 +69,7 @@ class BeliefPool(BeliefSource):
             episodes: How many.
             samples: Of each belief.
             batch: Episodes that are made together.
+            seconds: Time after which no further batch is begun, so that there are fewer episodes; None for no limit.
             advance: Called after each batch with the number of episodes in it.
 
         Returns:
@@ -78,8 +81,10 @@ class BeliefPool(BeliefSource):
             )
         # The source is an argument, since XLA would fold its policies for minutes if they were constants.
         make = eqx.filter_jit(lambda source, keys: jax.vmap(lambda key: source.episode(key, samples))(keys))
-        parts = []
+        parts, begin = [], time.monotonic()
         for first in range(0, episodes, batch):
+            if parts and seconds is not None and time.monotonic() - begin > seconds:
+                break
             chosen = jnp.arange(first, first + min(batch, episodes))  # the last batch is full too; the rest is cut off
             parts.append(jax.device_get(make(source, jax.vmap(lambda i: jax.random.fold_in(key, i))(chosen))))
             advance(min(batch, episodes - first))

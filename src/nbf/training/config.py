@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+import jax.numpy as jnp
 import optax
+from jaxtyping import Array, Int
 
 from nbf.errors import InputError
 from nbf.training import intervals
@@ -59,19 +61,38 @@ class FitConfig:
             )
 
 
-def optimizer_of(config: FitConfig) -> optax.GradientTransformation:
+def optimizer_of(config: FitConfig, last: Int[Array, ""] | None = None) -> optax.GradientTransformation:
     """Build the optimizer that a config names, with its learning-rate schedule.
 
     Args:
         config: Settings of the run.
+        last: Step at which the schedule ends, which may be traced, so that runs of any length share a program; None is
+            the last step of the config.
 
     Returns:
         An optax gradient transformation.
     """
     rate = config.learning_rate
-    if config.schedule == "cosine":
-        rate = optax.cosine_decay_schedule(rate, -(-config.steps // intervals.CHUNK) * intervals.CHUNK)
-    return OPTIMIZERS[config.optimizer](rate)
+    if config.schedule == "constant":
+        return OPTIMIZERS[config.optimizer](rate)
+    end = last_step(config) if last is None else last
+
+    def cosine(step: Int[Array, ""]) -> Array:
+        return rate * 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.minimum(step, end) / end))
+
+    return OPTIMIZERS[config.optimizer](cosine)
+
+
+def last_step(config: FitConfig) -> int:
+    """Count the steps of a run.
+
+    Args:
+        config: Settings of the run.
+
+    Returns:
+        Its steps, rounded up to a multiple of `intervals.CHUNK`.
+    """
+    return -(-config.steps // intervals.CHUNK) * intervals.CHUNK
 
 
 def described(config: FitConfig) -> dict[str, Any]:

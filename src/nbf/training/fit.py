@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import equinox as eqx
@@ -27,8 +27,9 @@ from nbf.contracts import BeliefModel, BeliefSource, State, StateSpace
 from nbf.errors import InputError
 from nbf.files import checkpoint
 from nbf.training import intervals
-from nbf.training.config import FitConfig, optimizer_of
+from nbf.training.config import FitConfig, last_step, optimizer_of
 from nbf.training.loss import Loss, batch_loss
+from nbf.training.pace import steps_within
 from nbf.training.progress import Progress
 from nbf.training.run import TrainingRun, run_identity
 
@@ -66,10 +67,9 @@ def training_chunk(source: BeliefSource, static: PyTree, config: FitConfig, loss
         loss: Loss of a batch; None is `batch_loss`.
 
     Returns:
-        A function (parameters, optimizer state, key, first step) -> (parameters, optimizer state, mean loss) that
-        donates its first two arguments.
+        A function (parameters, optimizer state, key, first step, last step of the run) -> (parameters, optimizer state,
+        mean loss) that donates its first two arguments.
     """
-    optimizer = optimizer_of(config)
     large, small = large_arrays(source)
 
     def data(source: BeliefSource, key: Key[Array, ""]) -> tuple[State, StateSpace]:
@@ -81,14 +81,15 @@ def training_chunk(source: BeliefSource, static: PyTree, config: FitConfig, loss
             return loss(model, key, states, space)
         return batch_loss(model, key, states, space, random_sets=config.random_sets)
 
-    def step(carry: tuple[PyTree, PyTree], inputs: tuple) -> tuple[tuple[PyTree, PyTree], Float[Array, ""]]:
-        parameters, state = carry
-        loss, gradient = jax.value_and_grad(loss_of)(parameters, *inputs)
-        updates, state = optimizer.update(gradient, state, parameters)
-        return (optax.apply_updates(parameters, updates), state), loss
+    def chunk(parameters: PyTree, state: PyTree, key: Key[Array, ""], first: Array, last: Array, large: PyTree):
+        source, optimizer = eqx.combine(large, small), optimizer_of(config, last)
 
-    def chunk(parameters: PyTree, state: PyTree, key: Key[Array, ""], first: Array, large: PyTree):
-        source = eqx.combine(large, small)
+        def step(carry: tuple[PyTree, PyTree], inputs: tuple) -> tuple[tuple[PyTree, PyTree], Float[Array, ""]]:
+            parameters, state = carry
+            loss, gradient = jax.value_and_grad(loss_of)(parameters, *inputs)
+            updates, state = optimizer.update(gradient, state, parameters)
+            return (optax.apply_updates(parameters, updates), state), loss
+
         keys = jax.vmap(lambda i: jax.random.split(jax.random.fold_in(key, i)))(first + jnp.arange(intervals.CHUNK))
         # Data for the whole chunk at once: small arrays one step at a time would cost mostly overhead.
         states, space = jax.vmap(lambda key: data(source, key))(keys[:, 0])
@@ -110,6 +111,7 @@ def fit(
     purpose: str = "",
     held_out: BeliefSource | None = None,
     loss: Loss | None = None,
+    seconds: float | None = None,
 ) -> Fitted:
     """Train a model on a source of beliefs.
 
@@ -126,6 +128,7 @@ def fit(
         held_out: Source of the beliefs for early stopping; None is `source`. A pool needs another one, as its own
             beliefs are trained on.
         loss: Loss of a batch; None is `batch_loss`. A run with another loss cannot use `patience` or `random_sets`.
+        seconds: Time for compilation and training, which bounds the steps; a resumed run keeps its number of them.
 
     Returns:
         The trained model, with its losses and the time taken.
@@ -134,15 +137,23 @@ def fit(
         raise InputError("patience and random_sets belong to the loss of belief models; leave them out with a `loss`.")
     parameters, static = eqx.partition(model, eqx.is_inexact_array)
     parameters = jax.tree.map(jnp.copy, parameters)  # the compiled loop consumes its inputs; the model given stays
-    path = Path(resume) if resume is not None else None
-    run = TrainingRun(parameters, optimizer_of(config).init(parameters), config, run_identity(config, key, purpose))
-    _resume(run, path)
+    path, state = Path(resume) if resume is not None else None, optimizer_of(config).init(parameters)
     chunk = training_chunk(source, static, config, *(() if loss is None else (loss,)))
+    if seconds is not None:
+        start = parameters, state
+        config = replace(config, steps=steps_within(seconds, path, chunk, start, config, key, progress=progress))
+    run = TrainingRun(parameters, state, config, run_identity(config, key, purpose))
+    _resume(run, path)
     check = held_out_loss(source if held_out is None else held_out, static, config, key)
     with Progress(title, config.steps, run.steps, enabled=progress) as bar:
         _train(run, chunk, check, key, path, bar)
-    if run.steps < config.steps and not run.stalled:
-        raise TrainingStopped(f"stopped at step {run.steps} of {config.steps}")
+    return _finished(run, static)
+
+
+def _finished(run: TrainingRun, static: PyTree) -> Fitted:
+    """The result of a run that has ended."""
+    if run.steps < run.config.steps and not run.stalled:
+        raise TrainingStopped(f"stopped at step {run.steps} of {run.config.steps}")
     run.check_finite()
     losses, checks = np.asarray(run.losses, np.float32), np.asarray(run.held_out, np.float32)
     return Fitted(eqx.combine(run.parameters, static), losses, run.seconds, checks)
@@ -168,11 +179,12 @@ def _train(
     bar: Progress,
 ) -> None:
     """Train until the run is finished, stalls, or is asked to stop, and save it."""
-    config = run.config
+    config, end = run.config, jnp.asarray(last_step(run.config))
     with _stop_requested() as stopped:
         saved = last = time.monotonic()
         while run.steps < config.steps and not stopped.is_set() and not run.stalled:
-            run.parameters, run.state, mean = chunk(run.parameters, run.state, key, jnp.asarray(run.steps))
+            first = jnp.asarray(run.steps)
+            run.parameters, run.state, mean = chunk(run.parameters, run.state, key, first, end)
             run.add(mean)
             now = time.monotonic()
             run.seconds, last = run.seconds + now - last, now

@@ -141,6 +141,25 @@ def run_identity(config: FitConfig, key: Key[Array, ""], purpose: str) -> dict[s
     return {**known, "purpose": purpose} if purpose else known
 
 
+def recorded_steps(path: Path) -> int:
+    """Read how many steps a run is to have; raise `InputError` if the file is damaged.
+
+    Args:
+        path: File of the run.
+
+    Returns:
+        The number of steps of its config.
+    """
+    metadata, _ = checkpoint.read_file(path)
+    try:
+        steps = checkpoint.read_note(metadata["config"])["steps"]
+        if type(steps) is not int or steps < 1:
+            raise ValueError(f"{str(steps)[:40]} steps")
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} is a damaged run ({error}). Remove it to start anew.") from error
+    return steps
+
+
 def _diverged(step: int, loss: float | str, config: FitConfig) -> str:
     return (
         f"The loss became {loss} by step {step}. The last saved state is intact; "

@@ -137,7 +137,8 @@ class MomentMatching(Correction):
     ) -> tuple[Float[Array, "m k"], Tilt]:
         """The features of a set, and the tilt that matches their mean."""
         features = require(model, MeanFeatures, "MomentMatching", "Pass NoCorrection().").features(states, space)
-        return features, tilt(log_weights, features, state.embedding, self.min_ridge + ridge, steps)
+        target = state.embedding[: features.shape[0]]  # a noise level may follow
+        return features, tilt(log_weights, features, target, self.min_ridge + ridge, steps)
 
     def _noise(self, share: Float[Array, ""], log_weights: Float[Array, " n"]) -> Float[Array, ""]:
         """The ridge for a mean over particles of which a share was random."""
