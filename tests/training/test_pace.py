@@ -98,5 +98,5 @@ def test_a_file_without_a_length_is_refused(tmp_path):
     train(replace(COSINE, steps=5), resume=path)
     whole = path.read_bytes()
     path.write_bytes(whole.replace(b'\\"steps\\": 5', b'\\"steqs\\": 5'))
-    with pytest.raises(InputError, match="damaged run .* start anew"):
+    with pytest.raises(InputError, match=r"damaged run .* start anew"):
         train(seconds=20.0, resume=path)

@@ -22,7 +22,7 @@ class Budget:
 
     minutes: float | None
     """In all."""
-    begin: float = field(default_factory=time.monotonic)
+    begin: float = field(default_factory=lambda: time.monotonic())
     """When it began, by the monotonic clock."""
 
     @classmethod
