@@ -37,7 +37,7 @@ from nbf.resampling.weights import effective_sample_size, normalize, uniform_log
 
 EXPONENTS = 0.5 ** np.arange(12)
 """What is left of the likelihood is applied in one of these parts."""
-CANDIDATES_EACH = 4
+CANDIDATES_EACH = 2
 """Candidates for each particle, at least."""
 
 
@@ -114,7 +114,7 @@ class Regeneration(eqx.Module):
     threshold: float = eqx.field(static=True, default=0.2)
     """Regenerate when the effective sample size after the observation is below threshold·n."""
     candidates: int = eqx.field(static=True, default=512)
-    """Candidates that are weighed in each stage; at least four for each particle."""
+    """Candidates that are weighed in each stage; at least two for each particle."""
     tempering: float = eqx.field(static=True, default=0.2)
     """The share of the candidates that each stage keeps as effective sample size."""
     stages: int = eqx.field(static=True, default=8)

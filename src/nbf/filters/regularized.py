@@ -1,10 +1,11 @@
 """The regularised particle filter (Musso, Oudjane, Le Gland 2001), the strongest one here that needs no network.
 
-Instead of copies of few particles, new ones are drawn from a kernel density. Without look-ahead the weighted set is
-carried from step to step, and only when few particles explain the observation are new ones drawn, from the density on
-the *prediction*, by many candidates that are weighed but not simulated: `nbf.filters.regeneration`. Where the
-environment can look ahead, many candidates are drawn from the density on the set before the step, and the look-ahead
-weight selects those that are simulated: the same choice that `LookAheadProposal` makes among draws of a neural model.
+Instead of copies of few particles, new ones are drawn from a kernel density. Without look-ahead a large weighted set is
+carried from step to step. A few of its points are simulated, the others follow them: `nbf.filters.surrogate`. When
+few points explain the observation, new ones are drawn from the density on the *prediction*, by many candidates that are
+weighed but not simulated: `nbf.filters.regeneration`. Where the environment can look ahead, many candidates are drawn
+from the density on the set before the step, and the look-ahead weight selects those that are simulated: the same choice
+that `LookAheadProposal` makes among draws of a neural model.
 """
 
 from __future__ import annotations
@@ -27,12 +28,16 @@ from nbf.contracts import Environment, Filter, Observation, Policy, State
 from nbf.errors import InputError
 from nbf.filters.attempts import diverged, padded, some_weight, until_some_weight
 from nbf.filters.checks import check_counts
-from nbf.filters.regeneration import CANDIDATES_EACH, KernelSmoother, Regeneration, RegenerationInfo
+from nbf.filters.regeneration import KernelSmoother, Regeneration, RegenerationInfo
+from nbf.filters.surrogate import Surrogate
 from nbf.resampling.auxiliary import log_favour
 from nbf.resampling.likelihoods import count_invalid, log_likelihoods
 from nbf.resampling.optimal import optimal_resample, split_heavy
 from nbf.resampling.weights import effective_sample_size, normalize, uniform_log_weights
 from nbf.spaces import Box
+
+DRAWS_EACH = 4
+"""Draws for each particle, at least, among which a look-ahead weight selects."""
 
 
 class RegularizedState(NamedTuple):
@@ -49,11 +54,12 @@ class RegularizedState(NamedTuple):
 
 class RegularizedParticleFilter(Filter):
     """A particle filter over a `Box` or a `Lattice` whose particles are drawn anew from a kernel density when few of
-    them explain an observation. With `LookAhead`, on a box, it is done at every step: of `candidates` draws those are
-    simulated from which the observation is likely, with importance weights.
+    them explain an observation. Over a box it carries many more points than it simulates. With `LookAhead`, on a box,
+    particles are drawn anew at every step: of `candidates` draws those are simulated from which the observation is
+    likely, with importance weights.
 
-    The kernel density widens the belief a little each time, so the evidence is biased; the bias vanishes with more
-    particles.
+    The kernel density widens the belief a little each time, and points that are not simulated are moved by a
+    regression, so the evidence is biased; the bias vanishes with more particles.
     """
 
     num_particles: int = eqx.field(static=True)
@@ -64,6 +70,8 @@ class RegularizedParticleFilter(Filter):
     """Without look-ahead: when and how particles are drawn anew."""
     smoother: KernelSmoother = KernelSmoother()
     """The kernel that they are drawn from."""
+    surrogate: Surrogate = Surrogate()
+    """Without look-ahead, over a box: how many points are carried, and how those that are not simulated move."""
     defensive: float = eqx.field(static=True, default=0.1)
     """The part of the selection that ignores the look-ahead weight."""
     max_attempts: int = eqx.field(static=True, default=5)
@@ -77,9 +85,9 @@ class RegularizedParticleFilter(Filter):
 
     def init(self, key: Key[Array, ""], environment: Environment) -> RegularizedState:
         kernel_space(environment.space)
-        states = jax.vmap(environment.init)(jax.random.split(key, self.num_particles))
-        weights = uniform_log_weights(self.num_particles)
-        return RegularizedState(states, weights, jnp.bool_(False), space_of(environment.space))
+        size = self._size(environment)
+        states = jax.vmap(environment.init)(jax.random.split(key, size))
+        return RegularizedState(states, uniform_log_weights(size), jnp.bool_(False), space_of(environment.space))
 
     def update(
         self,
@@ -92,12 +100,15 @@ class RegularizedParticleFilter(Filter):
         guide = None if observation is None else self._guide(environment)
 
         def propose(key: Key[Array, ""], attempt: Int[Array, ""]):
-            keys = prng.split(key, self.num_particles + 1)
             if guide is None:
+                keys = prng.split(key)
                 parents, prior = self._carried(keys[0], state, attempt, environment)
+                before = ParticleBelief(parents, prior)
+                children = self.surrogate(keys[1], before, environment, policy, self.num_particles)
             else:
+                keys = prng.split(key, self.num_particles + 1)
                 parents, prior = self._selected(keys[0], state, observation, guide, policy)
-            children = jax.vmap(environment.transition, (0, 0, None))(keys[1:], parents, policy)
+                children = jax.vmap(environment.transition, (0, 0, None))(keys[1:], parents, policy)
             lost = diverged(children)
             prior = prior if lost is None else jnp.where(lost, -jnp.inf, prior)
             if observation is None:
@@ -131,6 +142,11 @@ class RegularizedParticleFilter(Filter):
         """The environment, if it can look ahead and its states are those of a box."""
         return capability(environment, LookAhead) if isinstance(environment.space, Box) else None
 
+    def _size(self, environment: Environment) -> int:
+        """How many points are carried."""
+        looks_ahead = self._guide(environment) is not None
+        return self.num_particles if looks_ahead else self.surrogate.size(environment.space, self.num_particles)
+
     def _carried(
         self, key: Key[Array, ""], state: RegularizedState, attempt: Int[Array, ""], environment: Environment
     ) -> tuple[State, Float[Array, " n"]]:
@@ -138,7 +154,7 @@ class RegularizedParticleFilter(Filter):
         particles = ParticleBelief(state.states, state.log_weights)
 
         def drawn() -> tuple[State, Float[Array, " n"]]:
-            found = self.smoother(key, particles, environment.space, self.num_particles)
+            found = self.smoother(key, particles, environment.space, state.log_weights.shape[0])
             return found.states, found.log_weights
 
         return jax.lax.cond(attempt > 0, drawn, lambda: (state.states, state.log_weights))
@@ -173,7 +189,7 @@ class RegularizedParticleFilter(Filter):
         """Those of many draws of the kernel density (before the first step, of p0) from which the observation is
         likely, with weights that stand for the density again."""
         draw_key, start_key, resample_key, split_key = prng.split(key, 4)
-        count = max(self.candidates, CANDIDATES_EACH * self.num_particles)
+        count = max(self.candidates, DRAWS_EACH * self.num_particles)
         density = KernelDensityBelief.of(ParticleBelief(state.states, state.log_weights), _box(guide))
         drawn = density.sample(draw_key, count)
         first = jax.vmap(guide.init)(jax.random.split(start_key, count))

@@ -19,18 +19,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
+from nbf import prng
 from nbf.beliefs.model import ModelBelief
 from nbf.beliefs.particles import ParticleBelief
 from nbf.capabilities import Enumerable
 from nbf.capability import capability
 from nbf.contracts import BeliefModel, Environment, Filter, FilterInfo, Observation, Policy, State
-from nbf.filters.attempts import diverged, padded, until_some_weight
+from nbf.filters.attempts import diverged, until_some_weight
 from nbf.filters.checks import check_counts, check_space
 from nbf.filters.neural.correction import Correction, NoCorrection
 from nbf.filters.neural.default import check_parts, default_correction, default_proposal, description
 from nbf.filters.neural.proposal import IndependentProposal, Prior, Proposal
 from nbf.filters.neural.regenerating import Shares
-from nbf.filters.neural.state import NeuralState, in_context
+from nbf.filters.neural.state import NeuralState, in_context, thinned
 from nbf.filters.neural.weighing import weighed
 from nbf.resampling.likelihoods import log_likelihoods
 from nbf.resampling.optimal import optimal_indices
@@ -107,10 +108,9 @@ class NeuralBayesianFilter(Filter):
 
     def init(self, key: Key[Array, ""], environment: Environment) -> NeuralState:
         check_space(self.model, environment)
-        self._proposal(environment)
+        n = self._proposal(environment).size(environment, self.num_particles)
         embedding_key, particle_key = jax.random.split(key)
-        space, n, carried = environment.space, self.num_particles, jnp.zeros(())
-        listed = capability(environment, Enumerable)
+        space, carried, listed = environment.space, jnp.zeros(()), capability(environment, Enumerable)
         if listed is not None:
             states, log_probs = listed.states(), listed.initial_log_probs()
             embedding = self.model.embed(states, log_probs, space)
@@ -134,8 +134,8 @@ class NeuralBayesianFilter(Filter):
     ) -> tuple[NeuralState, FilterInfo]:
         check_space(self.model, environment)
         proposal = self._proposal(environment)
-        space = in_context(environment.space, state.context)
-        prior = Prior(self.model, self.correction, state, space, self.num_particles)
+        before = in_context(environment.space, state.context)
+        prior = Prior(self.model, self.correction, state, before, self.num_particles)
 
         def propose(key: Key[Array, ""], attempt: Int[Array, ""]) -> tuple[tuple[Any, ...], Float[Array, " n"]]:
             proposed = proposal(key, prior, observation, environment, policy)
@@ -147,16 +147,17 @@ class NeuralBayesianFilter(Filter):
             likelihoods = log_likelihoods(environment, observation, proposed.parents, proposed.children)
             return made, predicted + likelihoods
 
-        made, log_weights, attempts = until_some_weight(key, self.max_attempts, propose)
-        particles, predicted, mass, share = made
+        (particles, predicted, mass, share), log_weights, attempts = until_some_weight(key, self.max_attempts, propose)
         weights, info = weighed(predicted, log_weights, attempts, missing=observation is None)
-        embedding = self.model.embed(padded(particles, weights), weights, environment.space)
-        after = NeuralState(embedding, ParticleBelief(particles, weights), mass, share, environment.space.context)
+        belief, space = ParticleBelief(particles, weights), environment.space
+        few = thinned(prng.fold_in(key, jnp.int32(1)), belief, self.num_particles)
+        embedding = self.model.embed(few.states, few.log_weights, space)
+        after = NeuralState(embedding, belief, mass, share, space.context)
         if diverged(particles) is None:
             return after, info
-        sound = jnp.all(jnp.isfinite(embedding))  # else the simulator left nothing finite: the belief stays as it was
-        info = dataclasses.replace(info, recovered=info.recovered | ~sound)
-        return jax.tree.map(lambda old, new: jnp.where(sound, new, old), state, after), info
+        finite = jnp.all(jnp.isfinite(embedding))  # else the simulator left nothing finite: the belief stays
+        info = dataclasses.replace(info, recovered=info.recovered | ~finite)
+        return jax.tree.map(lambda old, new: jnp.where(finite, new, old), state, after), info
 
     def belief(self, state: NeuralState, environment: Environment) -> ModelBelief:
         space = in_context(environment.space, state.context)
@@ -185,8 +186,8 @@ class NeuralBayesianFilter(Filter):
         Returns:
             A few lines for a reader.
         """
-        picked = self.proposal is None
-        return description(self.num_particles, self._proposal(environment), self.correction, environment, picked=picked)
+        parts = self._proposal(environment), self.correction
+        return description(self.num_particles, *parts, environment, picked=self.proposal is None)
 
     def __repr__(self) -> str:
         picked = "picked by environment: see describe" if self.proposal is None else self.proposal

@@ -94,7 +94,19 @@ class Proposal(eqx.Module):
         environment: Environment,
         policy: Policy,
     ) -> Proposed:
-        """Propose `prior.num_particles` weighted pairs of a parent and a child."""
+        """Propose weighted pairs of a parent and a child, by `prior.num_particles` calls of the simulator."""
+
+    def size(self, environment: Environment, num_particles: int) -> int:
+        """How many particles a filter carries: as many as it simulates, unless a proposal moves others as well.
+
+        Args:
+            environment: Of the filter.
+            num_particles: Calls of the simulator.
+
+        Returns:
+            The number of pairs that are proposed.
+        """
+        return num_particles
 
     def carried(self, state: NeuralState, space: StateSpace) -> tuple[Carried, Float[Array, ""]] | None:
         """What particles stand for themselves in the belief that is reported, beside the decoded embedding.

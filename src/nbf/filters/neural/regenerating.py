@@ -1,10 +1,11 @@
-"""Carry the weighted set, and draw it anew only when few particles explain the observation.
+"""Carry a weighted set, and draw it anew only when few particles explain the observation.
 
 Every cycle of embedding and decoding costs accuracy, so most steps make none: the particles of the last step are moved
-and weighed, as in a particle filter. When their effective sample size is low, new ones come from densities on the
-*predicted* set, the belief model's and a kernel's, by many candidates that are weighed without being simulated
-(`nbf.filters.regeneration`). The share of each density is earned: by how well it told held-out samples of a belief from
-so many particles when the model was fitted (`nbf.fitting.shares`).
+and weighed, as in a particle filter. Over a `Box` many more are carried than are simulated (`nbf.filters.surrogate`).
+When their effective sample size is low, new ones come from densities on the *predicted* set, the belief model's and a
+kernel's, by many candidates that are weighed without being simulated (`nbf.filters.regeneration`). The share of each
+density is earned: by how well it told held-out samples of a belief from so many particles when the model was fitted
+(`nbf.fitting.shares`).
 """
 
 from __future__ import annotations
@@ -25,11 +26,15 @@ from nbf.contracts import BeliefModel, Environment, Observation, Policy, State, 
 from nbf.errors import InputError
 from nbf.filters.attempts import padded
 from nbf.filters.neural.correction import Correction
-from nbf.filters.neural.proposal import Carried, Prior, Proposal, Proposed, simulated
-from nbf.filters.neural.state import NeuralState
+from nbf.filters.neural.proposal import Carried, Prior, Proposal, Proposed
+from nbf.filters.neural.state import NeuralState, thinned
 from nbf.filters.regeneration import Drawn, KernelSmoother, Regeneration, Smoother
+from nbf.filters.surrogate import Surrogate
 from nbf.resampling.weights import effective_sample_size, normalize
 from nbf.spaces import Box, Lattice
+
+MOST_MODELLED = 256
+"""Candidates of a model, at most, where others come from a kernel."""
 
 
 class Shares(eqx.Module):
@@ -69,6 +74,7 @@ class ModelSmoother(Smoother):
     correction: Correction
 
     def __call__(self, key: Key[Array, ""], particles: ParticleBelief, space: StateSpace, count: int) -> Drawn:
+        particles = thinned(prng.fold_in(key, jnp.int32(1)), particles, 1)
         embedding = self.model.embed(particles.states, particles.log_weights, space)
         states, log_weights = listed_or_drawn(self.model, key, embedding, count, space)
         behind = NeuralState(embedding, particles, jnp.ones(()), jnp.zeros(()), space.context)
@@ -77,7 +83,8 @@ class ModelSmoother(Smoother):
 
 
 class MixedSmoother(Smoother):
-    """The mixture of a model's density and a kernel's, with half of the candidates from each."""
+    """The mixture of a model's density and a kernel's, with half of the candidates from each, up to `MOST_MODELLED`
+    from the model, whose candidates cost more."""
 
     first: ModelSmoother
     second: KernelSmoother
@@ -85,8 +92,9 @@ class MixedSmoother(Smoother):
 
     def __call__(self, key: Key[Array, ""], particles: ParticleBelief, space: StateSpace, count: int) -> Drawn:
         first_key, second_key = prng.split(key)
-        made = self.first(first_key, particles, space, count - count // 2)
-        near = self.second(second_key, particles, space, count // 2)
+        modelled = min(count - count // 2, MOST_MODELLED)
+        made = self.first(first_key, particles, space, modelled)
+        near = self.second(second_key, particles, space, count - modelled)
         share = self.shares(particles.log_weights)
         states = jax.tree.map(lambda one, two: jnp.concatenate([one, two]), made.states, near.states)
         weights = jnp.concatenate([jnp.log(share) + made.log_weights, jnp.log1p(-share) + near.log_weights])
@@ -104,9 +112,14 @@ class RegeneratingProposal(Proposal):
     """The kernel on a particle."""
     shares: Shares = Shares()
     """How much the model is trusted beside the kernel."""
+    surrogate: Surrogate = Surrogate()
+    """Over a box: how many points are carried, and how those that are not simulated move."""
 
     def check(self, environment: Environment, num_particles: int) -> None:
         require(environment, StateEmission, "RegeneratingProposal", "Use EvenProposal.")
+
+    def size(self, environment: Environment, num_particles: int) -> int:
+        return self.surrogate.size(environment.space, num_particles)
 
     def carried(self, state: NeuralState, space: StateSpace) -> tuple[Carried, Float[Array, ""]]:
         particles = ParticleBelief(
@@ -125,9 +138,10 @@ class RegeneratingProposal(Proposal):
         policy: Policy,
     ) -> Proposed:
         emission = require(environment, StateEmission, "RegeneratingProposal", "Use EvenProposal.")
-        keys = prng.split(key, prior.num_particles + 1)
-        before = prior.state.particles
-        moved = simulated(keys[1:], before.states, normalize(before.log_weights)[0], jnp.ones(()), environment, policy)
+        keys = prng.split(key)
+        before, one = prior.state.particles, jnp.ones(())
+        children = self.surrogate(keys[1], before, environment, policy, prior.num_particles)
+        moved = Proposed(before.states, children, normalize(before.log_weights)[0], one, jnp.zeros(()))
         if observation is None:
             return moved
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import equinox as eqx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Key
 
 from nbf.beliefs.particles import ParticleBelief
 from nbf.contracts import Embedding, StateSpace
+from nbf.filters.attempts import padded
+from nbf.resampling.optimal import optimal_resample
+from nbf.resampling.weights import normalize
 
 
 class NeuralState(eqx.Module):
@@ -21,6 +24,28 @@ class NeuralState(eqx.Module):
     """The share of the belief that the particles stand for themselves; the decoded embedding has the rest."""
     context: Float[Array, " c"] | None
     """The context in which the embedding was made, if the environment has one."""
+
+
+MOST_EMBEDDED = 256
+"""Particles, at most, of which an embedding is made: the mean features of more differ little, and cost time."""
+
+
+def thinned(key: Key[Array, ""], particles: ParticleBelief, calls: int) -> ParticleBelief:
+    """Leave few particles of a large set, to be embedded in its place.
+
+    Args:
+        key: Random key.
+        particles: A weighted set.
+        calls: Calls of the simulator behind it; so many are kept in any case.
+
+    Returns:
+        The set itself, or `MOST_EMBEDDED` of it with weights that keep every mean unbiased; all of them finite.
+    """
+    most, states = max(MOST_EMBEDDED, calls), padded(particles.states, particles.log_weights)
+    if particles.log_weights.shape[0] <= most:
+        return ParticleBelief(states, particles.log_weights)
+    states, log_weights, _ = optimal_resample(key, states, normalize(particles.log_weights)[0], most)
+    return ParticleBelief(states, log_weights)
 
 
 def in_context(space: StateSpace, context: Float[Array, " c"] | None) -> StateSpace:
