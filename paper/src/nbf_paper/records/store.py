@@ -53,9 +53,10 @@ def read_records(path: str | os.PathLike[str]) -> list[Record]:
                 raise RecordError(f"the header is {','.join(header or []) or 'missing'}, but must be {wanted}")
             for row in rows:
                 record = _parse(row)
-                if record.key in records:
-                    raise RecordError(f"the same record stands twice: {record.key}")
-                records[record.key] = record
+                key = record.key
+                if key in records:
+                    raise RecordError(f"the same record stands twice: {key}")
+                records[key] = record
             if not content.endswith("\n"):
                 raise RecordError("the file ends within this line, so it may be cut short")
         except (RecordError, csv.Error) as error:
