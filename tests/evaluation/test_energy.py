@@ -23,7 +23,7 @@ distance = jax.jit(weighted_energy_distance)
 
 def test_equal_sets_have_no_distance():
     rng = np.random.default_rng(SEED)
-    points, weights = np.float32(rng.normal(size=(17, 3))), np.float32(rng.normal(size=17))
+    points, weights = rng.normal(size=(17, 3)).astype(np.float32), rng.normal(size=17).astype(np.float32)
     order = rng.permutation(17)
     np.testing.assert_allclose(distance(points, weights, points[order], weights[order] + 5.0), 0.0, **FLOAT)
     assert float(distance(points, weights, points + 1.0, weights)) > 0.1
@@ -31,7 +31,7 @@ def test_equal_sets_have_no_distance():
 
 def test_a_weight_stands_for_copies_and_none_for_nothing():
     rng = np.random.default_rng(SEED)
-    points, other = np.float32(rng.normal(size=(3, 2))), np.float32(rng.normal(size=(4, 2)))
+    points, other = rng.normal(size=(3, 2)).astype(np.float32), rng.normal(size=(4, 2)).astype(np.float32)
     copies, even = points[[0, 0, 0, 1, 2, 2]], np.zeros(6, np.float32)
     weighted = np.concatenate([points, np.full((1, 2), np.nan, np.float32)])
     log_weights = np.log(np.asarray([3.0, 1.0, 2.0, 0.0], np.float32), where=[True, True, True, False],

@@ -53,7 +53,7 @@ def draws():
 @pytest.mark.parametrize("count", [1, COUNT, 30])
 def test_the_threshold_leaves_so_many(count):
     weights = some_weights()
-    found = jax.jit(threshold, static_argnums=1)(np.float32(weights), count)
+    found = jax.jit(threshold, static_argnums=1)(weights.astype(np.float32), count)
     np.testing.assert_allclose(found, level(weights, count), **FLOAT)
 
 
@@ -122,7 +122,7 @@ BAD = {"no weight": [-np.inf] * 3, "NaN": [np.nan, 0.0, 0.0], "infinite": [np.in
     ids=["optimal", "split"],
 )
 def test_nothing_is_nan_and_what_has_no_weight_gets_none(name, way, key):
-    indices, log_weights = way(key, np.float32(BAD[name]))
+    indices, log_weights = way(key, np.asarray(BAD[name], np.float32))
     weights = np.exp(np.asarray(log_weights))
     assert not np.any(np.isnan(weights))
     np.testing.assert_allclose(weights.sum(), 0.0 if name == "no weight" else 1.0, **FLOAT)
@@ -135,7 +135,7 @@ def test_thousands_of_points_leave_so_many_and_none_without_weight(key):
     rise nowhere but where there is weight."""
     size, count, repeats = 4096, 100, 2000
     weights = np.where(np.arange(size) % 3 == 0, np.random.default_rng(0).uniform(size=size), 0.0)
-    rises = np.diff(jax.jit(prng.rising_sums)(np.float32(weights)), prepend=np.float32(0.0))
+    rises = np.diff(jax.jit(prng.rising_sums)(weights.astype(np.float32)), prepend=np.float32(0.0))
     np.testing.assert_array_equal(rises > 0, weights > 0)
     indices, log_weights, _ = spread(jax.random.split(key, repeats), log(weights), count)
     kept = np.isfinite(np.asarray(log_weights))
