@@ -93,10 +93,10 @@ def _flow(key, shape):
     last = lambda model: (  # noqa: E731
         model.decoder.flow.networks.weights[-1], model.decoder.flow.networks.biases[-1], model.decoder.flow.projection
     )  # fmt: skip
-    weights, biases, projection = last(model)
-    weights = weights.at[:, len(shape) :].multiply(0.2)
-    biases = biases.at[:, len(shape) :].set(-0.6)
-    return eqx.tree_at(last, model, (weights, biases, 4.0 * projection))
+    weights, biases, projection = (np.array(leaf) for leaf in last(model))
+    weights[:, len(shape) :] *= 0.2
+    biases[:, len(shape) :] = -0.6
+    return eqx.tree_at(last, model, tuple(map(jnp.asarray, (weights, biases, 4.0 * projection))))
 
 
 def _enumerated(key, shape):
@@ -152,6 +152,7 @@ DECODERS = {
 """A space, and the config of a small decoder that fits it: every decoder with every kind of space it is for."""
 
 
+@eqx.filter_jit
 def an_embedding(model, key):
     """An embedding of the kind that the model makes: of a random weighted set of all of its cells."""
     points = jnp.asarray(model.space.points())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,10 +37,14 @@ def states_of(space):
 
 def numbers_of(model, space) -> list[float]:
     """log densities of the states, given the embedding of a part of them."""
-    states = states_of(space)
+    return [round(float(value), 6) for value in np.asarray(_numbers(model, states_of(space), space))]
+
+
+@eqx.filter_jit
+def _numbers(model, states, space):
     embedding = model.embed(states[:3], jnp.asarray([0.0, -1.0, 0.5]), space)
     log_probs = model.log_prob(embedding, states, space)
-    return [round(float(value), 6) for value in jnp.concatenate([embedding, jnp.maximum(log_probs, -1e30)])]
+    return jnp.concatenate([embedding, jnp.maximum(log_probs, -1e30)])
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from safetensors.numpy import load_file
 
 PROGRAM = """
+import pathlib
 import sys
 import nbf
 from nbf import prng
@@ -17,24 +18,26 @@ from nbf.training import intervals
 from nbf.training.fit import fit
 from nbf.files.checkpoint import save_model
 intervals.SAVE_EVERY = 0.0
-config = nbf.FlowConfig((3, 3), embedding=4, encoder_width=8, noise_width=4, flow_width=8, flow_depth=2, flow_layers=2)
+config = nbf.EnumeratedConfig((3, 3), embedding=4, encoder_width=8, encoder_depth=1, decoder_width=8, decoder_depth=1)
 source = nbf.ExactPosteriors(nbf.RandomGridworlds(3, 2, 1, 1), 3)
-fitted = fit(
-    config.build(prng.stream(0, "parameters")), source, nbf.FitConfig(steps=600, batch=4, samples=8),
-    key=prng.stream(0, "training"), resume=sys.argv[1], progress=False,
-)
-save_model(sys.argv[2], fitted.model, config)
+for folder in map(pathlib.Path, sys.argv[1:]):
+    fitted = fit(
+        config.build(prng.stream(0, "parameters")), source, nbf.FitConfig(steps=600, batch=4, samples=8),
+        key=prng.stream(0, "training"), resume=folder / "run.safetensors", progress=False,
+    )
+    save_model(folder / "model.safetensors", fitted.model, config)
 """
 
 
-def start(folder: Path) -> subprocess.Popen:
+def start(*folders: Path) -> subprocess.Popen:
+    """A training in each folder, one after another."""
     # All runs are one program: the first compiles it for the others.
     cache = {
-        "JAX_COMPILATION_CACHE_DIR": str(folder.parent / "compiled"),
+        "JAX_COMPILATION_CACHE_DIR": str(folders[0].parent / "compiled"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(folder / "run.safetensors"), str(folder / "model.safetensors")],
+        [sys.executable, "-c", PROGRAM, *map(str, folders)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **cache},
     )  # fmt: skip
 
@@ -46,8 +49,9 @@ def chunks(path: Path) -> int:
         return 0
 
 
-def finish(folder: Path) -> tuple[dict, dict]:
-    process = start(folder)
+def finish(*folders: Path) -> list[dict]:
+    """Start in each folder, or go on there: what it then holds, the run and the model of each."""
+    process = start(*folders)
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
-    return load_file(folder / "run.safetensors"), load_file(folder / "model.safetensors")
+    return [load_file(folder / f"{name}.safetensors") for folder in folders for name in ("run", "model")]

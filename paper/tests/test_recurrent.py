@@ -99,7 +99,7 @@ def test_one_episode_is_learned_by_heart(key):
     filter = RecurrentFilter(fitted.model)
     look = lambda state: jnp.exp(filter.belief(state, environment).log_probs(environment.states()))  # noqa: E731
     found, _ = eqx.filter_jit(functools.partial(run, filter, look=look))(key, history.observations, environment, policy)
-    js = jax.vmap(jensen_shannon)(history.truth[1:], found)
+    js = jax.jit(jax.vmap(jensen_shannon))(history.truth[1:], found)
     before, after = fitted.losses[[0, -1]] / len(history.truth)  # the loss is the sum over an episode's beliefs
     assert np.max(js) < before / 100.0, (js, before)
     np.testing.assert_allclose(np.mean(js), after, atol=before / 100.0)

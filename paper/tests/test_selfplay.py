@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tolerances import FLOAT
+from tolerances import FLOAT, SEED
 
 from nbf.environments.goofspiel_game import UniformPolicy, held
 from nbf.errors import InputError
@@ -36,9 +36,10 @@ def test_advantages_are_the_sums_of_the_definition():
 
 
 def test_with_no_discount_and_the_whole_trace_an_advantage_is_the_result_less_the_value():
-    rewards = jnp.zeros((4, 2)).at[-1].set(jnp.asarray([1.0, -1.0]))
-    values = jnp.arange(8.0).reshape(4, 2)
-    np.testing.assert_allclose(advantages(rewards, values, 1.0, 1.0), rewards[-1] - values, **FLOAT)
+    rewards, values = np.zeros((4, 2), np.float32), np.arange(8.0, dtype=np.float32).reshape(4, 2)
+    rewards[-1] = [1.0, -1.0]
+    found = advantages(jnp.asarray(rewards), jnp.asarray(values), 1.0, 1.0)
+    np.testing.assert_allclose(found, rewards[-1] - values, **FLOAT)
 
 
 @pytest.mark.slow
@@ -63,23 +64,33 @@ def test_the_loss_at_the_old_policy_has_the_gradient_of_the_policy_gradient_theo
         assert np.all(np.isfinite(one))
 
 
-def test_beyond_the_clip_there_is_no_gradient(key):
-    learner = Learner.new(key, TINY)
-    bids = selfplay.play(TINY, key, learner, learner.policy)
+@pytest.fixture(scope="module")
+def played() -> tuple[Learner, Bids]:
+    """A new learner and its bids against itself, which count the results of games alone."""
+
+    @jax.jit
+    def play(key):
+        learner = Learner.new(key, TINY)
+        return learner, selfplay.play(replace(TINY, discount=1.0, trace=1.0), key, learner, learner.policy)
+
+    return play(jax.random.key(SEED))
+
+
+def test_beyond_the_clip_there_is_no_gradient(played):
+    learner, bids = played
     # The new policy would be e times as likely to bid so where that was good, and e times less where it was bad.
-    moved = Bids(bids.features, bids.cards, bids.log_probs - jnp.sign(bids.advantages - bids.advantages.mean()),
-                 bids.advantages, bids.returns)  # fmt: skip
-    gradient = jax.grad(lambda learner: objective(learner, moved, replace(TINY, value_weight=0.0)))(learner)
+    gained = np.asarray(bids.advantages)
+    moved = replace(bids, log_probs=jnp.asarray(np.asarray(bids.log_probs) - np.sign(gained - gained.mean())))
+    gradient = jax.jit(jax.grad(lambda learner: objective(learner, moved, replace(TINY, value_weight=0.0))))(learner)
     for leaf in jax.tree.leaves(gradient.policy):
         np.testing.assert_allclose(leaf, 0.0, atol=1e-7)
 
 
-def test_bids_are_cards_of_the_hand_and_results_are_those_of_games(key):
-    learner = Learner.new(key, TINY)
-    bids = selfplay.play(replace(TINY, discount=1.0, trace=1.0), key, learner, learner.policy)
-    assert bool(jnp.all(jax.vmap(lambda features, card: held(features)[card])(bids.features, bids.cards)))
+def test_bids_are_cards_of_the_hand_and_results_are_those_of_games(played):
+    _, bids = played
+    assert np.all(jax.jit(jax.vmap(lambda features, card: held(features)[card]))(bids.features, bids.cards))
     assert set(np.unique(np.round(np.asarray(bids.returns), 5))) <= {-1.0, 0.0, 1.0}
-    np.testing.assert_allclose(jnp.exp(bids.log_probs.reshape(2, -1)[-1]), 1.0, **FLOAT)  # one card is left
+    np.testing.assert_allclose(np.exp(np.asarray(bids.log_probs).reshape(2, -1)[-1]), 1.0, **FLOAT)  # one card is left
 
 
 @pytest.mark.slow
@@ -146,7 +157,8 @@ def test_a_pool_is_described(pool):
 
 
 def test_the_random_player_has_the_entropy_of_its_hand(key):
-    result, entropy = pool_statistics.match(TINY.game, key, UniformPolicy(), UniformPolicy())
+    match = jax.jit(lambda key: pool_statistics.match(TINY.game, key, UniformPolicy(), UniformPolicy()))
+    result, entropy = match(key)
     np.testing.assert_allclose(entropy, np.log(2), **FLOAT)  # of two cards; the last bid is no choice
     assert float(result) in (-1.0, 0.0, 1.0)
 

@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -46,13 +47,16 @@ class Bar:
         self.done += done
 
 
+roll_out = jax.jit(rollout, static_argnums=3)
+
+
 def neural(n):
     return NeuralBayesianFilter(TabularModel(Lattice((3, 3))), n)
 
 
 def steps(key) -> list[Step]:
     environment, policy = small_grid()
-    _, observations = rollout(key, environment, policy, 2)
+    _, observations = roll_out(key, environment, policy, 2)
     return [(np.asarray(symbol), environment, policy) for symbol in observations]
 
 
@@ -113,9 +117,10 @@ def test_a_slow_simulator_simulates_the_same(key, calls):
     """The same filter on the same observation, with and without: the same particles. An environment that is only
     simulated can be slow too."""
     filter = ParticleFilter(4)
+    begin = eqx.filter_jit(filter.init)
     worlds = (small_grid(), np.int32(1)), (TriangulationFamily().sample(key), np.float32(0))
     for (environment, policy), seen in worlds:
-        start = filter.init(key, environment)
+        start = begin(key, environment)
         plain, _ = filter.step(key, start, seen, environment, policy)
         slowly, _ = filter.step(key, start, seen, slow(environment, 100.0), policy)
         np.testing.assert_array_equal(plain.states, slowly.states)

@@ -167,11 +167,19 @@ def test_a_posterior_of_the_standard_game_is_openspiels():
 
 
 def test_a_game_that_is_over_stays_so(key):
-    nothing = jnp.zeros((2, 4), bool)
-    final = GameState(nothing, nothing[0], jnp.int32(NONE), nothing.at[0, 2].set(True), jnp.int32(3))
-    after, outcome = SMALL.step(key, final, jnp.asarray([1, 2]))
+    nothing, won = np.zeros((2, 4), bool), np.zeros((2, 4), bool)
+    won[0, 2] = True
+    final = GameState(*map(jnp.asarray, (nothing, nothing[0], np.int32(NONE), won, np.int32(3))))
+    policies = UniformPolicy(), jax.tree.map(lambda leaf: leaf[0], network_pool(4))
+
+    @jax.jit
+    def look(key, final):
+        log_probs = [policy.log_probs(SMALL.features(final, 1)) for policy in policies]
+        return *SMALL.step(key, final, jnp.asarray([1, 2])), SMALL.legal(final, 0), log_probs
+
+    after, outcome, legal, log_probs = look(key, final)
     assert outcome == OVER
     assert eqx.tree_equal(after, final)
-    assert not np.any(SMALL.legal(final, 0))
-    for policy in (UniformPolicy(), jax.tree.map(lambda leaf: leaf[0], network_pool(4))):
-        assert np.all(np.asarray(policy.log_probs(SMALL.features(final, 1))) == -np.inf)
+    assert not np.any(legal)
+    for found in log_probs:
+        assert np.all(np.asarray(found) == -np.inf)

@@ -140,15 +140,15 @@ def test_ctrl_c_leaves_the_rows_so_far(monkeypatch):
     assert found.rows == rooms().rows[:3]  # the same seed, the same numbers
 
 
-def line(noise: float, reference: int) -> nbf.Comparison:
-    """A linear-Gaussian system, of which a Kalman filter knows everything."""
+def line(noise: float, seen: float) -> nbf.Comparison:
+    """A linear-Gaussian system, of which a Kalman filter knows everything: variances of a step and of a reading."""
     space = nbf.Box((-4.0,), (4.0,), bounded=False)  # one for all, so that programs are shared
-    world = nbf.LinearGaussian(A=[[1.0]], Q=[[noise]], C=[[1.0]], R=[[0.1]], m0=[0.0], P0=[[1.0]], space=space)
-    return compared(world, budgets=(8,), reference=reference, episodes=12)
+    world = nbf.LinearGaussian(A=[[1.0]], Q=[[noise]], C=[[1.0]], R=[[seen]], m0=[0.0], P0=[[1.0]], space=space)
+    return compared(world, budgets=(8,), reference=512, episodes=12)
 
 
 def test_the_kalman_filter_is_best_where_it_is_exact():
-    found = line(0.3, 512)
+    found = line(0.3, 0.1)
     kalman = found.row("KalmanFilter()")
     assert (found.measure, found.reference_sound) == ("energy", True)
     for row in (row for row in found.rows if row is not kalman):
@@ -162,8 +162,8 @@ def test_the_kalman_filter_is_best_where_it_is_exact():
 
 
 def test_a_degenerate_reference_is_called_poor():
-    """A hidden constant: resampling leaves a few of 64 particles."""
-    found = line(0.0, 64)
+    """A hidden constant, read so well that resampling leaves a few of 512 particles."""
+    found = line(0.0, 1e-4)
     assert not found.reference_sound
     assert "POOR" in found.reference
     assert found.ranked_by == "log score"

@@ -33,6 +33,7 @@ CARDS = 3
 SHORT = FitConfig(steps=20, batch=4, samples=8)
 
 
+@functools.cache
 def games() -> nbf.GoofspielFamily:
     return nbf.GoofspielFamily(network_pool(CARDS, size=2), nbf.GoofspielGame(CARDS))
 
@@ -66,7 +67,8 @@ def test_goofspiel_is_fitted_like_any_family():
     result, _ = fitted()
     assert horizon_of(games(), None) == games().game.rounds
     assert result.teacher == "the exact filter"
-    assert result.model.space.signature == games().sample(jax.random.key(0))[0].space.signature
+    world, _ = jax.eval_shape(games().sample, jax.random.key(0))
+    assert result.model.space.signature == world.space.signature
 
 
 @pytest.mark.slow
@@ -94,12 +96,12 @@ def test_a_summary_does_not_judge_the_filter():
 def test_the_ceiling_is_that_of_the_teacher_also_when_loaded(tmp_path, key):
     result, _ = fitted()
     result.save(tmp_path / "game.safetensors")
-    environment, policy = games().sample(key)
+    environment, policy = jax.eval_shape(games().sample, key)
     for each in (result, FittedModel.load(tmp_path / "game.safetensors")):
         ceiling = each.ceiling(8)
         assert isinstance(ceiling.truth, nbf.PrefixFilter)
         assert ceiling.num_samples == 8
-        jax.eval_shape(lambda: ceiling.init(key, environment))  # noqa: B023
+        jax.eval_shape(ceiling.init, key, environment)
     assert policy is not None
 
 

@@ -121,9 +121,13 @@ def test_the_density_integrates_to_one_over_the_box(shape, nodes, key):
     slope = np.prod(grid * (1.0 - grid), axis=0) * np.prod(shape) * (logits[1] - logits[0]) ** len(shape)
     points = jnp.asarray(grid * np.array(shape)[:, None], jnp.float32)
     values = np.asarray(log_density(decoder, embedding, points), np.float64)
-    base = jax.random.logistic(key, (len(shape), 200_000))
-    moved = jax.jit(lambda base: decoder.flow.forward(base, decoder.flow.condition(embedding)[..., None]))(base)
-    inside = np.mean(np.all(np.abs(moved) < end, axis=0))
+
+    @jax.jit
+    def moved(key):
+        base = jax.random.logistic(key, (len(shape), 200_000))
+        return decoder.flow.forward(base, decoder.flow.condition(embedding)[..., None])
+
+    inside = np.mean(np.all(np.abs(np.asarray(moved(key))) < end, axis=0))
     error = monte_carlo(np.sqrt(inside * (1 - inside)), 200_000)
     np.testing.assert_allclose(np.sum(np.exp(values) * slope), inside, rtol=0, atol=1e-3 + error)
     assert inside > 0.5
@@ -150,7 +154,7 @@ def test_a_fresh_flow_is_uniform(key):
     np.testing.assert_allclose(probs, np.full(12, -np.log(12)), **FLOAT)
 
 
-@pytest.fixture(scope="module", params=[(5,), (3, 4), (2, 3, 2)], ids=str)
+@pytest.fixture(scope="module", params=[(5,), (3, 4), pytest.param((2, 3, 2), marks=pytest.mark.slow)], ids=str)
 def ratios(request):
     """log p(x + u) - log q(u | x, θ) of every cell for many draws of the noise, and log P(x) by quadrature."""
     model = model_of("dequantized flow", request.param)
@@ -241,7 +245,7 @@ def test_illegal_cells_have_no_mass(walls, key):
     states = jnp.asarray(space.points()[legal])[None]
     spaces = jax.tree.map(lambda leaf: leaf[None], space)
     gradient = eqx.filter_grad(lambda model: jnp.mean(model.objective(key, embedding[None], states, spaces)))
-    for leaf in jax.tree.leaves(gradient(model)):
+    for leaf in jax.tree.leaves(eqx.filter_jit(gradient)(model)):
         assert np.all(np.isfinite(leaf))
 
 
@@ -275,19 +279,20 @@ def test_a_model_belief_is_its_model(name, key):
     model = model_of(name, (3, 4))
     embedding = an_embedding(model, key)
     belief = ModelBelief(model, embedding, model.space)
-    points = jnp.asarray(model.space.points())
+    points = model.space.points()
     probs = np.asarray(log_probs(model, embedding, model.space))
 
     @eqx.filter_jit
     def look(belief):
         mean = belief.expectation(lambda state: state.astype(jnp.float32))
-        return belief.log_probs(points), belief.log_prob(points[5]), mean, belief.sample(key, 40_000)
+        states = jnp.asarray(points)
+        return belief.log_probs(states), belief.log_prob(states[5]), mean, belief.sample(key, 40_000)
 
     several, one, mean, drawn = look(belief)
     np.testing.assert_allclose(several, probs, **FLOAT)
     np.testing.assert_allclose(one, probs[5], **FLOAT)
     weights = np.exp(probs.astype(np.float64))
-    np.testing.assert_allclose(mean, weights @ np.asarray(points) / weights.sum(), **FLOAT)
+    np.testing.assert_allclose(mean, weights @ points / weights.sum(), **FLOAT)
     # Two sets of independent draws: the variance of the difference of two frequencies is at most 1/2 a draw.
     theirs = draw(model, jax.random.fold_in(key, 1), embedding, 40_000, model.space)
     shares = [np.mean((np.asarray(states)[:, None] == points).all(-1), axis=0) for states in (drawn, theirs)]

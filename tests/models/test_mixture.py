@@ -216,7 +216,7 @@ def test_states_that_are_not_finite_are_refused_outside_jit_and_have_no_density_
 @pytest.mark.parametrize("space", [BOXES[1], Lattice((3, 3)), Tokens(2, 3)])
 def test_a_decoder_refuses_another_space_than_its_own(space, key):
     with pytest.raises(InputError, match="Box of 2 dimensions"):
-        decoder_of(2).sample(key, CONDITION, 2, space)
+        jax.eval_shape(lambda key: decoder_of(2).sample(key, CONDITION, 2, space), key)
 
 
 @pytest.mark.parametrize("space", [Lattice((3, 3)), Tokens(2, 3)])

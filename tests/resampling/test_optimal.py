@@ -26,7 +26,8 @@ def some_weights(size=SIZE, empty=5):
 
 
 def log(weights):
-    return jnp.log(jnp.asarray(weights, jnp.float32))
+    with np.errstate(divide="ignore"):
+        return jnp.asarray(np.log(weights), jnp.float32)
 
 
 def totals(indices, log_weights, size=SIZE):
@@ -52,7 +53,8 @@ def draws():
 @pytest.mark.parametrize("count", [1, COUNT, 30])
 def test_the_threshold_leaves_so_many(count):
     weights = some_weights()
-    np.testing.assert_allclose(threshold(jnp.asarray(weights, jnp.float32), count), level(weights, count), **FLOAT)
+    found = jax.jit(threshold, static_argnums=1)(weights.astype(np.float32), count)
+    np.testing.assert_allclose(found, level(weights, count), **FLOAT)
 
 
 def test_what_is_left_is_unbiased(draws):
@@ -115,10 +117,12 @@ BAD = {"no weight": [-np.inf] * 3, "NaN": [np.nan, 0.0, 0.0], "infinite": [np.in
 
 @pytest.mark.parametrize("name", BAD)
 @pytest.mark.parametrize(
-    "way", [lambda key, log_weights: optimal_indices(key, log_weights, 2)[:2], split_heavy], ids=["optimal", "split"]
+    "way",
+    [jax.jit(lambda key, log_weights: optimal_indices(key, log_weights, 2)[:2]), jax.jit(split_heavy)],
+    ids=["optimal", "split"],
 )
 def test_nothing_is_nan_and_what_has_no_weight_gets_none(name, way, key):
-    indices, log_weights = way(key, jnp.asarray(BAD[name], jnp.float32))
+    indices, log_weights = way(key, np.asarray(BAD[name], np.float32))
     weights = np.exp(np.asarray(log_weights))
     assert not np.any(np.isnan(weights))
     np.testing.assert_allclose(weights.sum(), 0.0 if name == "no weight" else 1.0, **FLOAT)
@@ -131,7 +135,7 @@ def test_thousands_of_points_leave_so_many_and_none_without_weight(key):
     rise nowhere but where there is weight."""
     size, count, repeats = 4096, 100, 2000
     weights = np.where(np.arange(size) % 3 == 0, np.random.default_rng(0).uniform(size=size), 0.0)
-    rises = np.diff(prng.rising_sums(jnp.asarray(weights, jnp.float32)), prepend=np.float32(0.0))
+    rises = np.diff(jax.jit(prng.rising_sums)(weights.astype(np.float32)), prepend=np.float32(0.0))
     np.testing.assert_array_equal(rises > 0, weights > 0)
     indices, log_weights, _ = spread(jax.random.split(key, repeats), log(weights), count)
     kept = np.isfinite(np.asarray(log_weights))
@@ -191,6 +195,8 @@ def test_places_without_weight_are_given_to_copies(key):
 
 # Even points
 
+evenly = jax.jit(prng.evenly, static_argnums=(1, 2))
+
 
 def test_each_even_point_is_uniform(key):
     """The last of 50, over many shifts."""
@@ -205,7 +211,7 @@ def test_each_even_point_is_uniform(key):
 def test_even_points_are_more_even_than_independent_ones(dimension, key):
     """Their discrepancy, as SciPy has it, is below that of the most even of 20 independent sets."""
     n, rng = 200, np.random.default_rng(dimension)
-    found = qmc.discrepancy(np.asarray(prng.evenly(key, n, dimension), float).T)
+    found = qmc.discrepancy(np.asarray(evenly(key, n, dimension), float).T)
     assert found < min(qmc.discrepancy(rng.uniform(size=(n, dimension))) for _ in range(20))
 
 
@@ -213,7 +219,7 @@ def test_many_even_points_keep_their_digits(key):
     """Along one axis n of them leave no gap above that of the golden ratio, 2.62 / n, at a million as at a hundred."""
     golden = (3.0 + np.sqrt(5.0)) / 2.0
     for n in (100, 1_000_000):
-        line = np.sort(np.asarray(prng.evenly(key, n, 1), float)[0])
+        line = np.sort(np.asarray(evenly(key, n, 1), float)[0])
         gaps = np.diff(line, append=line[0] + 1.0)
         assert gaps.max() < golden / n + 2.0**-22
 
@@ -223,7 +229,7 @@ def test_equal_places_are_made_one():
     rng = np.random.default_rng(5)
     places, weights = rng.integers(0, 9, 30), rng.dirichlet(np.ones(30))
     weights[places == 3] = 0.0
-    first, totals = merge_duplicates(jnp.asarray(places), log(weights), 12)
+    first, totals = jax.jit(merge_duplicates, static_argnums=2)(jnp.asarray(places), log(weights), 12)
     expected = {place: weights[places == place].sum() for place in np.unique(places) if place != 3}
     found = np.exp(np.asarray(totals, np.float64))
     assert len(expected) == np.count_nonzero(found)

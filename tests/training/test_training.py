@@ -144,15 +144,21 @@ def test_half_of_the_samples_are_embedded_and_the_other_half_scored(name, key):
         states = states.at[:, samples // 2 :].set(states[:, :1])
     spaces = jax.vmap(lambda legal: Lattice((3, 3), legal))(legal)
     loss = eqx.filter_jit(batch_loss)(model, key, states, spaces)
-    uniform = jax.random.uniform(key, (2, 2, samples - samples // 2))
-    values = []
-    for belief in range(2):
-        half, rest = states[belief, : samples // 2], states[belief, samples // 2 :]
-        theta = model.embed(half, jnp.zeros(samples // 2))
-        if name == "dequantized flow":
-            values.append(model.decoder.log_ratio(theta[:, None], rest.T, uniform[:, belief]))
-        else:
-            values.append(model.log_prob(theta, rest, Lattice((3, 3), legal[belief])))
+
+    @eqx.filter_jit
+    def by_hand(model, states):
+        uniform = jax.random.uniform(key, (2, 2, samples - samples // 2))
+        values = []
+        for belief in range(2):
+            half, rest = states[belief, : samples // 2], states[belief, samples // 2 :]
+            theta = model.embed(half, jnp.zeros(samples // 2))
+            if name == "dequantized flow":
+                values.append(model.decoder.log_ratio(theta[:, None], rest.T, uniform[:, belief]))
+            else:
+                values.append(model.log_prob(theta, rest, Lattice((3, 3), legal[belief])))
+        return values
+
+    values = by_hand(model, states)
     np.testing.assert_allclose(loss, -np.mean(np.asarray(values, np.float64)), **FLOAT)
 
 
@@ -175,9 +181,14 @@ def test_the_loss_falls_towards_the_entropy(name):
 # Interruptions
 
 
+@functools.cache
+def whole_run():
+    return train()
+
+
 @pytest.fixture
 def uninterrupted(short_chunks):
-    return train()
+    return whole_run()
 
 
 def assert_same(fitted, reference):
@@ -194,14 +205,21 @@ def stop_at(monkeypatch, step, sent):
     )
 
 
+STOPPED: list[bytes] = []
+
+
 @pytest.fixture
 def stopped(short_chunks, tmp_path, monkeypatch):
     """The file of a run that was stopped after its first chunk."""
     path = tmp_path / "run.safetensors"
+    if STOPPED:
+        path.write_bytes(STOPPED[0])
+        return path
     with monkeypatch.context() as patch:
         stop_at(patch, 5, signal.SIGINT)
         with pytest.raises(TrainingStopped):
             train(resume=path)
+    STOPPED.append(path.read_bytes())
     return path
 
 

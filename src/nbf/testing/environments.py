@@ -86,7 +86,8 @@ class _Subject:
             simulation.once(self.environment, self.policy, self.key)
 
     def traces(self) -> None:
-        self.once = self._traced()
+        if self.once is None:
+            self.once = self._traced()
 
     def repeats(self) -> None:
         one, other = self._program(), self._program()

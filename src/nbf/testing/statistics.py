@@ -19,6 +19,8 @@ ATOM = 8
 """A value drawn this often among them counts as an atom: it has a probability, not a density."""
 FREEDOM = 5.0
 """Degrees of freedom of the Student's t around each centre, for heavier tails than a Gaussian's."""
+BLOCK = 128
+"""Points at which a density is evaluated at once."""
 
 
 def margin(variance: Float[np.ndarray, "*any"] | float, n: int) -> Float[np.ndarray, "*any"]:
@@ -129,14 +131,21 @@ class Reference:
         smooth = np.zeros(len(rows))
         centres = self.rows[~self.is_atom]
         if len(centres):
-            log_kernel = np.zeros((len(rows), len(centres)))
-            for column, scale in zip(np.flatnonzero(self.real), self.scale, strict=True):
-                apart = _shortest(rows[:, column, None] - centres[None, :, column], self.periods[column])
-                log_kernel += _log_images(apart, self.periods[column], scale)
-            matches = _equal(rows[:, ~self.real], centres[:, ~self.real])
-            smooth = np.where(matches, np.exp(log_kernel), 0.0).sum(axis=1) / len(self.rows)
+            for part in range(0, len(rows), BLOCK):  # as many at once as a cache holds
+                smooth[part : part + BLOCK] = self._smooth(rows[part : part + BLOCK], centres)
         with np.errstate(divide="ignore"):
             return np.log(np.where(at_atom, atomic, smooth))
+
+    def _smooth(
+        self, rows: Float[np.ndarray, "n columns"], centres: Float[np.ndarray, "k columns"]
+    ) -> Float[np.ndarray, " n"]:
+        kernel = np.ones((len(rows), len(centres)))
+        for column, scale in zip(np.flatnonzero(self.real), self.scale, strict=True):
+            apart = _shortest(rows[:, column, None] - centres[None, :, column], self.periods[column])
+            kernel *= _images(apart, self.periods[column], scale)
+        if not self.real.all():
+            kernel = np.where(_equal(rows[:, ~self.real], centres[:, ~self.real]), kernel, 0.0)
+        return kernel.sum(axis=1) / len(self.rows)
 
 
 def balance(
@@ -197,13 +206,15 @@ def _like(values: Float[np.ndarray, " n"], draws: Float[np.ndarray, " k"], perio
     return start + (values - start) % period if inside else values
 
 
-def _log_images(apart: Float[np.ndarray, "*any"], period: float, scale: float) -> Float[np.ndarray, "*any"]:
-    """The log density of a Student's t; if there is a period, with its images on both sides."""
-    shifts = (-period, 0.0, period) if math.isfinite(period) else (0.0,)
-    parts = [_log_t((apart + shift) / scale) - math.log(scale) for shift in shifts]
-    return np.logaddexp.reduce(parts, axis=0)
+def _images(apart: Float[np.ndarray, "*any"], period: float, scale: float) -> Float[np.ndarray, "*any"]:
+    """The density of a Student's t; if there is a period, with its images on both sides."""
+    density = _student(apart, scale)
+    if math.isfinite(period):
+        density += _student(apart - period, scale) + _student(apart + period, scale)
+    return density
 
 
-def _log_t(z: Float[np.ndarray, "*any"]) -> Float[np.ndarray, "*any"]:
-    constant = math.lgamma((FREEDOM + 1) / 2) - math.lgamma(FREEDOM / 2) - 0.5 * math.log(FREEDOM * math.pi)
-    return constant - 0.5 * (FREEDOM + 1) * np.log1p(z * z / FREEDOM)
+def _student(apart: Float[np.ndarray, "*any"], scale: float) -> Float[np.ndarray, "*any"]:
+    log_constant = math.lgamma((FREEDOM + 1) / 2) - math.lgamma(FREEDOM / 2) - 0.5 * math.log(FREEDOM * math.pi)
+    bulk = 1.0 + apart * apart / (FREEDOM * scale**2)
+    return math.exp(log_constant) / scale / (bulk * bulk * bulk)  # to the power of (FREEDOM + 1) / 2

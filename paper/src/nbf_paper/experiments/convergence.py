@@ -177,7 +177,7 @@ def evaluate(job: ConvergenceJob, bar: Counter) -> list[Record]:
     base = Record(
         experiment="convergence", config=config.name, filter=job.family.filter,
         arm="" if job.arm == "pf" else job.arm, particles=0, calls=0, seed=job.seed, step=ALL, metric="epsilon",
-        value=float(jnp.min(jax.vmap(positivity)(tracks.environment, tracks.policy))), se=None,
+        value=float(np.min(eqx.filter_jit(jax.vmap(positivity))(tracks.environment, tracks.policy))), se=None,
         episodes=settings.episodes,
     )  # fmt: skip
     make, records, found = job.family.make(config), [base], []

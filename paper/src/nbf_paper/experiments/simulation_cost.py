@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Key
@@ -56,7 +57,7 @@ class TimedFilter:
 
     def __init__(self, filter: Filter, steps: Sequence[Step], key: Key[Array, ""]):
         self.keys = list(jax.random.split(key, len(steps)))
-        self.start = filter.init(key, steps[0][1])
+        self.start = eqx.filter_jit(filter.init)(key, steps[0][1])
         self.step, self.steps, self.state, self.count = filter.step, steps, self.start, 0
         self.attempts = 1
         """The most draws that an update has needed."""

@@ -69,8 +69,9 @@ class Record:
             if not text and name != "arm":
                 raise RecordError(f"The {name} of a record is empty.")
         for name in ("particles", "calls", "seed", "step", "episodes"):
-            if name != "step" or self.step != ALL:
-                object.__setattr__(self, name, _count(name, getattr(self, name)))
+            value = getattr(self, name)
+            if (type(value) is not int or value < 0) and (name, value) != ("step", ALL):
+                object.__setattr__(self, name, _count(name, value))
         object.__setattr__(self, "value", _finite("value", self.value))
         if self.se is not None:
             object.__setattr__(self, "se", _finite("se", self.se))

@@ -12,6 +12,7 @@ import dataclasses
 import io
 import json
 import math
+import operator
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -52,9 +53,10 @@ def read_records(path: str | os.PathLike[str]) -> list[Record]:
                 raise RecordError(f"the header is {','.join(header or []) or 'missing'}, but must be {wanted}")
             for row in rows:
                 record = _parse(row)
-                if record.key in records:
-                    raise RecordError(f"the same record stands twice: {record.key}")
-                records[record.key] = record
+                key = record.key
+                if key in records:
+                    raise RecordError(f"the same record stands twice: {key}")
+                records[key] = record
             if not content.endswith("\n"):
                 raise RecordError("the file ends within this line, so it may be cut short")
         except (RecordError, csv.Error) as error:
@@ -127,14 +129,15 @@ def write_records(path: str | os.PathLike[str], records: Iterable[Record]) -> No
     with io.StringIO(newline="") as text:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(COLUMNS)
-        writer.writerows(dataclasses.astuple(record) for record in sorted(records, key=record_order))
+        writer.writerows(map(operator.attrgetter(*COLUMNS), sorted(records, key=record_order)))
         write_atomically(path, text.getvalue())
 
 
 def add(folder: str | os.PathLike[str], records: Iterable[Record], run: Run) -> None:
     """Merge what a run measured into a folder; repeating it changes nothing."""
     home, new = Path(folder), {record.key: record for record in records}
-    to_json(dataclasses.asdict(run), indent=None)  # what JSON cannot hold is refused before anything is written
+    run = Run(**dataclasses.asdict(run))  # with dictionaries alone in it, as the runs on disk
+    to_json(vars(run), indent=None)  # what JSON cannot hold is refused before anything is written
     check_writable(home)
     made = {_series(record.group) for record in new.values()}
     with _locked(home):
@@ -166,7 +169,7 @@ def _series(group: tuple[str | int, ...]) -> str:
 
 
 def _write_runs(folder: Path, runs: Iterable[Run]) -> None:
-    entries = [dataclasses.asdict(run) for run in sorted(runs, key=lambda run: run.key)]
+    entries = [vars(run) for run in sorted(runs, key=lambda run: run.key)]
     write_atomically(folder / "runs.json", to_json(entries, indent=1) + "\n")
 
 
