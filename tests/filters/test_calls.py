@@ -250,10 +250,19 @@ def evidence(noise, filter, key, steps=3):
     return jnp.sum(nbf.run(filter, key, readings, world, None)[1].log_evidence)
 
 
-def test_a_step_that_may_be_simulated_again_has_a_derivative(key):
+def evidence_of_a_step(noise, filter, key):
+    """The same of one step, from weights that depend on the noise too."""
+    world = dataclasses.replace(NOISY, parameters=noise)
+    weights = jax.nn.log_softmax(noise * jnp.linspace(-1.0, 0.0, 8))
+    start = filter.init(key, world)._replace(log_weights=weights)
+    return filter.update(key, start, jnp.asarray(0.5), world, None)[1].log_evidence
+
+
+@pytest.mark.parametrize("estimate", [evidence_of_a_step, pytest.param(evidence, marks=pytest.mark.slow)])
+def test_a_step_that_may_be_simulated_again_has_a_derivative(estimate, key):
     """That of the attempt which counted: here the first, so the same as where there is no other."""
     noise = jnp.asarray(1.5)
-    once, again = (functools.partial(evidence, filter=nbf.ParticleFilter(8, max_attempts=n), key=key) for n in (1, 5))
+    once, again = (functools.partial(estimate, filter=nbf.ParticleFilter(8, max_attempts=n), key=key) for n in (1, 5))
 
     @jax.jit
     def derivatives(noise):

@@ -23,7 +23,7 @@ from nbf.errors import InputError
 from nbf.filters.lumped import LumpedFilter
 from nbf.filters.prefixes import PrefixFilter
 
-GAMES = {str(k): GoofspielGame(k) for k in (4, 3, 5)}
+GAMES = {str(k): GoofspielGame(k) for k in (4, 5, 3)}
 GAMES |= {f"{name}, standard": GoofspielGame(game.cards, standard=True) for name, game in GAMES.items()}
 
 

@@ -61,7 +61,7 @@ def test_looking_ahead_selects_where_the_observation_is_likely(key):
         return filter.update(key, filter.init(key, world), jnp.asarray(READING), world, POLICY)[1].ess
 
     ours, blind = (
-        np.asarray(jax.jit(jax.vmap(lambda key, filter=filter: ess(filter, key)))(keys))
+        np.asarray(jax.jit(lambda keys, filter=filter: jax.lax.map(lambda key: ess(filter, key), keys))(keys))
         for filter in (RegularizedParticleFilter(16), ParticleFilter(16))
     )
     assert ours.mean() > 3 * blind.mean()
