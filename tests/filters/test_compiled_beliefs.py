@@ -72,7 +72,7 @@ def test_a_filters_belief_is_what_it_is_inside_a_trace(key):
     """Also where the particles are only a share of it."""
     grid, _ = small_grid()
     filter = nbf.NeuralBayesianFilter(MODELS["tabular"](key, (3, 3)), 4)
-    state = eqx.tree_at(lambda state: state.carried_share, jax.jit(filter.init)(key, grid), jnp.asarray(0.4))
+    state = eqx.tree_at(lambda state: state.carried_share, eqx.filter_jit(filter.init)(key, grid), jnp.asarray(0.4))
     points = jnp.asarray(grid.space.points())
 
     @eqx.filter_jit
@@ -89,7 +89,7 @@ def test_a_filters_belief_is_what_it_is_inside_a_trace(key):
 def test_a_belief_shares_the_parameters_of_its_filters_model(key):
     grid, _ = small_grid()
     filter = nbf.NeuralBayesianFilter(MODELS["enumerated"](key, (3, 3)), 4)
-    belief = filter.belief(filter.init(key, grid), grid)
+    belief = filter.belief(eqx.filter_jit(filter.init)(key, grid), grid)
     mine, theirs = jax.tree.leaves(belief.model), jax.tree.leaves(filter.model)
     assert all(one is other for one, other in zip(mine, theirs, strict=True))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -164,7 +165,7 @@ def filter_calls(filter):
 @pytest.mark.sampled
 def test_a_missing_observation_from_python(filter, key):
     environment, policy = grids()[0]
-    state, info = filter.step(key, filter.init(key, environment), None, environment, policy)
+    state, info = filter.step(key, eqx.filter_jit(filter.init)(key, environment), None, environment, policy)
     np.testing.assert_allclose(info.log_evidence, 0.0, **FLOAT)
     assert not bool(info.recovered)
     for leaf in jax.tree.leaves(state):

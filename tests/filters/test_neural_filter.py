@@ -65,7 +65,7 @@ def many(filter, keys, environment, policy, observations=OBSERVATIONS):
 
 def stepped(filter, key, environment, policy):
     """The same of one run, step by step, whose program tests share; and the last state."""
-    state, found = filter.init(key, environment), []
+    state, found = eqx.filter_jit(filter.init)(key, environment), []
     for t, observation in enumerate(OBSERVATIONS):
         state, info = filter.step(jax.random.fold_in(key, t), state, observation, environment, policy)
         found.append((state, info))

@@ -189,7 +189,7 @@ def test_a_watched_filter_is_the_same_filter(key):
     """Bit for bit; and whatever its belief is, p is a number between 0 and 1."""
     (environment, policy), filter = small_grid(), FILTERS["neural, tabular"]()
     watch = nbf.Surprise(filter, draws=4, particles=4)
-    state, watched = filter.init(key, environment), watch.init(key, environment)
+    state, watched = (eqx.filter_jit(each.init)(key, environment) for each in (filter, watch))
     for t, observation in enumerate([0, 4, 1, 2, 2]):
         step_key = jax.random.fold_in(key, t)
         alone = state, _ = filter.step(step_key, state, observation, environment, policy)
