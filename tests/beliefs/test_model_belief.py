@@ -46,7 +46,7 @@ def decoded_log_probs(model, embedding, states, space):
 def test_the_probabilities_of_legal_cells_add_up_to_one(decoded):
     belief, points = ModelBelief(decoded[0], decoded[1], WALLS), jnp.asarray(WALLS.points())
     found = np.exp(np.asarray(log_probs(belief, points), np.float64))
-    own = np.exp(np.asarray(decoded_log_probs(*decoded, points, WALLS), np.float64))
+    own = np.exp(np.asarray(decoded_log_probs(decoded[0], decoded[1], points, WALLS), np.float64))
     assert own[LEGAL].sum() < 0.9
     np.testing.assert_array_equal(found[~LEGAL], 0.0)
     np.testing.assert_allclose(found, np.where(LEGAL, own, 0.0) / own[LEGAL].sum(), **FLOAT)
@@ -59,7 +59,7 @@ def test_the_models_mass_on_walls_counts_as_its_error(decoded):
         ModelBelief(decoded[0], decoded[1], WALLS)
     )
     points = jnp.asarray(environment.states())
-    np.testing.assert_allclose(found, np.exp(decoded_log_probs(*decoded, points, WALLS)), **FLOAT)
+    np.testing.assert_allclose(found, np.exp(decoded_log_probs(decoded[0], decoded[1], points, WALLS)), **FLOAT)
     assert np.asarray(found)[~LEGAL].sum() > 0.1
 
 

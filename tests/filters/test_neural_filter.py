@@ -58,7 +58,7 @@ faithful_rooms = functools.partial(NeuralBayesianFilter.faithful, TabularModel(L
 
 
 @eqx.filter_jit
-def many(filter, keys, environment, policy, observations=OBSERVATIONS):
+def many(filter, keys, environment, policy, observations: Any = OBSERVATIONS):
     """States and infos of every step of one run for each key."""
     return jax.vmap(lambda key: run(filter, key, observations, environment, policy))(keys)
 
