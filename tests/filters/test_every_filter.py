@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,6 +46,14 @@ def grids():
     return [jax.tree.map(lambda leaf, i=i: leaf[i], batch) for i in range(3)]
 
 
+@jax.jit
+@jax.vmap
+def keys_of(key):
+    """As `run` has them: of the start, and of three steps."""
+    start_key, run_key = jax.random.split(key)
+    return start_key, jax.random.split(run_key, 3)
+
+
 @pytest.mark.sampled
 def test_a_batch_of_runs_is_the_same_as_single_steps_from_python(filter, key):
     """Three episodes under one `vmap`, each in its own grid, against a plain loop that goes from one episode
@@ -62,8 +71,8 @@ def test_a_batch_of_runs_is_the_same_as_single_steps_from_python(filter, key):
 
     (states, probs), infos = together(keys, observations, environments, policies)
     np.testing.assert_allclose(np.sum(probs, axis=-1), np.ones((3, 3)), rtol=0, atol=1e-3)
-    start_keys, step_keys = jax.vmap(lambda key: jax.random.split(key))(keys).T
-    step_keys = jax.vmap(lambda key: jax.random.split(key, 3))(step_keys)
+    states, infos = jax.tree.map(np.asarray, (states, infos))
+    start_keys, step_keys = keys_of(keys)
     begin = jax.jit(lambda key, environment: filter.init(key, environment))
     alone = [begin(start_key, environment) for start_key, (environment, _) in zip(start_keys, grids(), strict=True)]
     compiled = -1
@@ -156,7 +165,7 @@ def filter_calls(filter):
 @pytest.mark.sampled
 def test_a_missing_observation_from_python(filter, key):
     environment, policy = grids()[0]
-    state, info = filter.step(key, filter.init(key, environment), None, environment, policy)
+    state, info = filter.step(key, eqx.filter_jit(filter.init)(key, environment), None, environment, policy)
     np.testing.assert_allclose(info.log_evidence, 0.0, **FLOAT)
     assert not bool(info.recovered)
     for leaf in jax.tree.leaves(state):

@@ -61,7 +61,7 @@ def test_looking_ahead_selects_where_the_observation_is_likely(key):
         return filter.update(key, filter.init(key, world), jnp.asarray(READING), world, POLICY)[1].ess
 
     ours, blind = (
-        np.asarray(jax.jit(jax.vmap(lambda key, filter=filter: ess(filter, key)))(keys))
+        np.asarray(jax.jit(lambda keys, filter=filter: jax.lax.map(lambda key: ess(filter, key), keys))(keys))
         for filter in (RegularizedParticleFilter(16), ParticleFilter(16))
     )
     assert ours.mean() > 3 * blind.mean()
@@ -71,8 +71,13 @@ def test_it_follows_a_kalman_filter(key):
     """Without look-ahead, its mean is that of the exact posterior: kernels are symmetric."""
     world = LinearGaussian([[0.9]], [[0.3]], [[1.0]], [[0.2]], [0.0], [[1.0]])
     observations = jnp.asarray([[0.5], [1.4], [-0.3], [0.2]])
-    exact, _ = run(KalmanFilter(), key, observations, world, None)
-    states, _ = run(RegularizedParticleFilter(2048), key, observations, world, None)
+
+    @jax.jit
+    def both(key):
+        return tuple(run(each, key, observations, world, None)[0] for each in (KalmanFilter(), filter))
+
+    filter = RegularizedParticleFilter(2048)
+    exact, states = both(key)
     weights = np.exp(np.asarray(states.log_weights))
     mean = (weights[..., None] * np.asarray(states.states)).sum(axis=1)
     deviation = np.abs(np.asarray(exact.root)[:, 0, 0])
@@ -112,11 +117,11 @@ def test_states_without_kernels_are_refused(key):
 def test_the_prior_ignores_what_is_observed(key):
     """It is the exact prediction, whatever the observations are, even impossible ones."""
     world, policy = small_grid()
-    prior = PredictionFilter(ExactFilter())
-    one, other = (run(prior, key, jnp.asarray(seen), world, policy) for seen in ([0, 1, 4], [3, 3, 3]))
+    prior = jax.jit(lambda seen: run(PredictionFilter(ExactFilter()), key, seen, world, policy))
+    one, other = (prior(jnp.asarray(seen)) for seen in ([0, 1, 4], [3, 3, 3]))
     state = ExactFilter().init(key, world)
     for step in range(3):
-        state, _ = ExactFilter().update(key, state, None, world, policy)
-        np.testing.assert_allclose(one[0][step], state, **FLOAT)
+        state, _ = ExactFilter().step(key, state, None, world, policy)
+        np.testing.assert_allclose(np.asarray(one[0])[step], state, **FLOAT)
     np.testing.assert_array_equal(one[0], other[0])
     np.testing.assert_allclose(one[1].log_evidence, 0.0, **FLOAT)

@@ -189,15 +189,15 @@ def test_a_watched_filter_is_the_same_filter(key):
     """Bit for bit; and whatever its belief is, p is a number between 0 and 1."""
     (environment, policy), filter = small_grid(), FILTERS["neural, tabular"]()
     watch = nbf.Surprise(filter, draws=4, particles=4)
-    observations = jnp.asarray([0, 4, 1, 2, 2])
-    alone, watched = (
-        jax.jit(functools.partial(nbf.run, each))(key, observations, environment, policy) for each in (filter, watch)
-    )
-    for one, other in zip(jax.tree.leaves(alone), jax.tree.leaves((watched[0].watched, watched[1])), strict=True):
-        np.testing.assert_array_equal(one, other)
-    p = np.asarray(watched[0].p)
-    assert np.all((p >= 0) & (p <= 1))
-    assert np.all(np.isfinite(watched[0].log_e))
+    state, watched = (eqx.filter_jit(each.init)(key, environment) for each in (filter, watch))
+    for t, observation in enumerate([0, 4, 1, 2, 2]):
+        step_key = jax.random.fold_in(key, t)
+        alone = state, _ = filter.step(step_key, state, observation, environment, policy)
+        watched, told = watch.step(step_key, watched, observation, environment, policy)
+        for one, other in zip(jax.tree.leaves(alone), jax.tree.leaves((watched.watched, told)), strict=True):
+            np.testing.assert_array_equal(one, other)
+        assert 0 <= float(watched.p) <= 1
+        assert np.isfinite(watched.log_e)
 
 
 def test_a_missing_observation_is_no_evidence(key):
