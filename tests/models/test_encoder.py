@@ -20,6 +20,7 @@ from nbf.models.attention import AttentionConfig, AttentionTable, attention_weig
 from nbf.models.belief_model import MODELS, AnyEncoder, BoxConfig, LatticeConfig, ModelConfig
 from nbf.models.enumerated import EnumeratedDecoderConfig
 from nbf.models.mixture import MixtureConfig
+from nbf.models.noise_level import NoiseLevelConfig
 from nbf.models.set_encoder import TABLE_LIMIT, DeepSetsEncoder, MeanEncoder, OneHotConfig, TableEncoder
 from nbf.models.tabular import TabularModel
 from nbf.resampling.weights import mean_weights
@@ -303,7 +304,8 @@ def test_the_largest_lattice_to_tabulate(key):
 # Configs
 
 
-@pytest.mark.parametrize("kind", get_args(AnyEncoder))
+# A noise level depends on the size of a set: its laws are in test_noise_level.py.
+@pytest.mark.parametrize("kind", [kind for kind in get_args(AnyEncoder) if kind is not NoiseLevelConfig])
 def test_every_encoder_that_a_config_names_is_held_to_these_laws_and_comes_back_from_a_file(kind, tmp_path):
     settings = kind(SHAPE) if kind is OneHotConfig else kind()
     config = ModelConfig(LatticeConfig(SHAPE), EnumeratedDecoderConfig(4, 0), settings, embedding=2)

@@ -102,7 +102,9 @@ def test_a_pool_is_an_argument_of_the_training_and_not_a_constant_of_it():
     parameters, static = eqx.partition(shapes, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
     chunk: Any = training_chunk(pool, static, FitConfig(steps=20, batch=2, samples=8, optimizer="adam"))
     state = jax.eval_shape(optax.adam(0.1).init, parameters)
-    text = chunk.func.lower(parameters, state, jax.random.key(0), jnp.int32(0), jnp.int32(20), **chunk.keywords).as_text()
+    text = chunk.func.lower(
+        parameters, state, jax.random.key(0), jnp.int32(0), jnp.int32(20), **chunk.keywords
+    ).as_text()
     assert len(text) < 1_000_000  # the pool's 400 000 numbers would be 3 MB of text
 
 

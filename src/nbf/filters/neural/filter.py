@@ -133,9 +133,8 @@ class NeuralBayesianFilter(Filter):
         policy: Policy,
     ) -> tuple[NeuralState, FilterInfo]:
         check_space(self.model, environment)
-        proposal = self._proposal(environment)
-        before = in_context(environment.space, state.context)
-        prior = Prior(self.model, self.correction, state, before, self.num_particles)
+        proposal, space = self._proposal(environment), in_context(environment.space, state.context)
+        prior = Prior(self.model, self.correction, state, space, self.num_particles)
 
         def propose(key: Key[Array, ""], attempt: Int[Array, ""]) -> tuple[tuple[Any, ...], Float[Array, " n"]]:
             proposed = proposal(key, prior, observation, environment, policy)
@@ -144,15 +143,15 @@ class NeuralBayesianFilter(Filter):
             made = proposed.children, predicted, proposed.random_mass, proposed.carried_share
             if observation is None:
                 return made, predicted
-            likelihoods = log_likelihoods(environment, observation, proposed.parents, proposed.children)
-            return made, predicted + likelihoods
+            return made, predicted + log_likelihoods(environment, observation, proposed.parents, proposed.children)
 
-        (particles, predicted, mass, share), log_weights, attempts = until_some_weight(key, self.max_attempts, propose)
+        made, log_weights, attempts = until_some_weight(key, self.max_attempts, propose)
+        particles, predicted, mass, share = made
         weights, info = weighed(predicted, log_weights, attempts, missing=observation is None)
-        belief, space = ParticleBelief(particles, weights), environment.space
+        belief = ParticleBelief(particles, weights)
         few = thinned(prng.fold_in(key, jnp.int32(1)), belief, self.num_particles)
-        embedding = self.model.embed(few.states, few.log_weights, space)
-        after = NeuralState(embedding, belief, mass, share, space.context)
+        embedding = self.model.embed(few.states, few.log_weights, environment.space)
+        after = NeuralState(embedding, belief, mass, share, environment.space.context)
         if diverged(particles) is None:
             return after, info
         finite = jnp.all(jnp.isfinite(embedding))  # else the simulator left nothing finite: the belief stays
