@@ -151,16 +151,8 @@ def test_few_calls_with_many_points_are_worth_many_particles(key):
 
         return jax.lax.map(one, keys)
 
-    ours, alone, larger = (
-        np.asarray(errors(filter))
-        for filter in (
-            RegularizedParticleFilter(16),
-            RegularizedParticleFilter(16, surrogate=Surrogate(16)),
-            ParticleFilter(128),
-        )
-    )
+    ours, larger = (np.asarray(errors(filter)) for filter in (RegularizedParticleFilter(16), ParticleFilter(128)))
     assert (larger - ours).mean() > monte_carlo((larger - ours).std(), len(keys), k=2.0)
-    assert (alone - ours).mean() > monte_carlo((alone - ours).std(), len(keys), k=4.0)
 
 
 def test_where_there_are_no_displacements_all_points_are_simulated():
