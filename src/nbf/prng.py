@@ -113,7 +113,7 @@ def _keys(first: UInt32[Array, "..."], second: UInt32[Array, "..."]) -> Key[Arra
     return jax.random.wrap_key_data(data, impl="threefry2x32")
 
 
-@jax.jit  # traced and batched once for each shape, and inlined by XLA: a filter step compiles in a fifth less time
+@jax.jit  # traced and batched once for each shape, and inlined by XLA: a filter step compiles sooner
 def _threefry(
     key: Key[Array, ""], high: UInt32[Array, "..."], low: UInt32[Array, "..."]
 ) -> tuple[UInt32[Array, "..."], UInt32[Array, "..."]]:

@@ -22,7 +22,7 @@ from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import log_ndtr
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from nbf.beliefs.kde import IMAGES, circular_mean
+from nbf.beliefs.kde import IMAGES, circular_mean, unit_bandwidth
 from nbf.beliefs.particles import ParticleBelief
 from nbf.contracts import Belief, StateSpace
 from nbf.errors import InputError
@@ -66,7 +66,7 @@ class GaussianKernels(Belief):
         known = jnp.where(weights[:, None] > 0, points, points[jnp.argmax(weights)])
         centred = _apart(known, _mean(known, weights, box), box)
         d = points.shape[1]
-        width = scale * (4.0 / ((d + 2) * effective_sample_size(log_weights))) ** (1.0 / (d + 4))
+        width = scale * unit_bandwidth(d, effective_sample_size(log_weights))
         covariance = width**2 * (centred.T * weights) @ centred
         if isinstance(box, Lattice):
             root = jnp.diag(jnp.sqrt(jnp.diag(covariance) + NARROWEST_ON_LATTICE**2))

@@ -36,6 +36,19 @@ IMAGES = (-1.0, 0.0, 1.0)
 that of a uniform distribution."""
 
 
+def unit_bandwidth(dimension: int, n: float | Float[Array, ""]) -> Any:
+    """Compute Silverman's bandwidth for n points of unit deviation.
+
+    Args:
+        dimension: Of the points.
+        n: How many, or their effective sample size.
+
+    Returns:
+        The bandwidth, a number as n is one.
+    """
+    return (4.0 / ((dimension + 2) * n)) ** (1.0 / (dimension + 4))
+
+
 def silverman(
     states: Float[Array, "n d"], log_weights: Float[Array, " n"], space: Box | None = None
 ) -> Float[Array, " d"]:
@@ -58,7 +71,7 @@ def silverman(
         apart = space.difference(states, circular_mean(states, weights, space))
         # A variance of zero has no derivative of its root; `NARROWEST` is far above this one.
         deviation = jnp.sqrt(jnp.maximum(jnp.sum(weights * apart**2, axis=0), 1e-12 * space.scale**2))
-    return deviation * (4.0 / ((d + 2) * effective_sample_size(log_weights))) ** (1.0 / (d + 4))
+    return deviation * unit_bandwidth(d, effective_sample_size(log_weights))
 
 
 def circular_mean(states: Float[Array, "n d"], weights: Float[Array, "n 1"], space: Box) -> Float[Array, " d"]:

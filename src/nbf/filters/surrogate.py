@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
+from nbf.beliefs.kde import unit_bandwidth
 from nbf.beliefs.particles import ParticleBelief
 from nbf.contracts import Environment, Policy, State, StateSpace
 from nbf.errors import InputError
@@ -35,19 +36,6 @@ RIDGE = 0.1
 """Of the regression with one simulated point; with n, an n-th of it."""
 LEAST_DEVIATION = 1e-3
 """Of an encoded coordinate, by which it is scaled."""
-
-
-def silverman(dimension: int, n: int) -> float:
-    """Compute the width of Silverman's kernel on n points of unit deviation.
-
-    Args:
-        dimension: Of the points.
-        n: How many.
-
-    Returns:
-        The width.
-    """
-    return (4.0 / ((dimension + 2) * n)) ** (1.0 / (dimension + 4))
 
 
 class Surrogate(eqx.Module):
@@ -116,7 +104,7 @@ class Surrogate(eqx.Module):
     ) -> Float[Array, "K n"]:
         """For each point, the probability of each of the simulated ones, by its distance."""
         simulated = numbers[chosen]
-        width = self.reach * silverman(numbers.shape[1], len(chosen))
+        width = self.reach * unit_bandwidth(numbers.shape[1], float(len(chosen)))
         # |x|² is the same for all simulated points, so it is left out.
         nearness = numbers @ simulated.T - 0.5 * jnp.sum(simulated**2, axis=1)
         return jax.nn.softmax(jnp.where(sound > 0, nearness / width**2, -jnp.inf), axis=1)
@@ -155,5 +143,5 @@ def _noise(
     picked = jnp.minimum(jnp.sum(jnp.cumsum(shares, axis=1) < place, axis=1), n - 1)
     within = (rest.T * (weights @ shares)) @ rest - (mean.T * weights) @ mean
     root = jnp.linalg.cholesky(within + jnp.diag(1e-10 + 1e-3 * jnp.maximum(jnp.diag(within), 0.0)))
-    width = silverman(d, n)
+    width = unit_bandwidth(d, float(n))
     return (rest[picked] - mean + width * jax.random.normal(noise_key, mean.shape) @ root.T) / jnp.sqrt(1.0 + width**2)
