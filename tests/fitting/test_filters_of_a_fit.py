@@ -39,7 +39,7 @@ def games() -> nbf.GoofspielFamily:
 
 
 def learn() -> FittedModel:
-    small = {"decoder": AutoregressiveConfig(width=8, depth=1), "encoder": MeanConfig(8, 1), "embedding": 4}
+    small = {"decoder": AutoregressiveConfig(width=8, depth=1), "encoder": MeanConfig(8, 1), "embedding": 4, "trial": 0}
     return nbf.fit(games(), training=SHORT, progress=False, **small)
 
 

@@ -52,7 +52,7 @@ from nbf.training.run import TrainingRun
 
 RESTLESS = FitConfig(steps=2000, batch=16, samples=32, optimizer="adam", learning_rate=3e-2, patience=2)
 """Steps so large that, once it has learned, some look at the held-out beliefs is soon worse than one before."""
-SMALL = {"embedding": 8, "encoder": MeanConfig(width=16, depth=1), "training": RESTLESS}
+SMALL = {"embedding": 8, "encoder": MeanConfig(width=16, depth=1), "training": RESTLESS, "trial": 0}
 SOFTMAX = EnumeratedDecoderConfig(width=16, depth=1)
 HORIZON = 4
 
@@ -495,6 +495,8 @@ GRID, LINE = small_grid(), (Walk(Box((-2.0,), (2.0,))), jnp.asarray(0.1))
         (LINE, {"wall_band": float("nan")}, "wall_band.*nan"),
         (GRID, {"wall_band": 0.5}, "bounded Box.*lattice"),
         (GRID, {"steps": 0}, "steps"),
+        (GRID, {"trial": 1}, "2 episodes at least"),
+        (GRID, {"trial": -1}, "trial of at least 0"),
         (GRID, {"embedding": 0}, "embedding.*0"),
         (GRID, {"decoder": MixtureConfig()}, "mixture.*lattice"),
         (LINE, {"decoder": CouplingFlowConfig()}, "2 dimensions"),

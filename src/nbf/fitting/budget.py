@@ -12,7 +12,7 @@ DEFAULT_MINUTES = 5.0
 """Where neither minutes nor steps are named."""
 BELIEFS = 0.25
 """The share of the time that may go into making beliefs to train on."""
-AFTERWARDS = 0.15
+AFTERWARDS = 0.25
 """The share that is kept for measuring the model when it is trained."""
 
 

@@ -25,7 +25,12 @@ from nbf.fitting.contenders import Contender, as_models, check_call_cost, classi
 from nbf.fitting.episodes import draw_episodes, instance
 from nbf.fitting.fitted import FittedModel
 from nbf.fitting.race import Race
+from nbf.fitting.rows import Kind
 from nbf.training.progress import Progress
+
+TRIAL_CALLS, TRIAL_PARTICLES, TRIAL_REFERENCE = 32, (1024,), 4096
+"""Of a trial: simulator calls of the filters that are compared, sizes of particle filters besides, and that of the
+reference where the model does not know its teacher."""
 
 
 class ComparisonStopped(KeyboardInterrupt):
@@ -75,8 +80,38 @@ def compare(
         tuple(sorted(set(budgets))), tuple(particles), episodes, horizon, prng.seed(seed), reference,
         check_call_cost(call_cost), quick,
     )  # fmt: skip
-    race, truth = _prepared(as_family(family), as_models(fitted), settings)
-    with Progress("comparing filters", len(race.contenders) + 1, 0, enabled=progress, unit="filter") as bar:
+    return _raced(*_prepared(as_family(family), as_models(fitted), settings), "comparing filters", progress)
+
+
+TRIED: tuple[Kind, ...] = ("prior", "reference", "exact", "branching", "particle", "regularised", "neural", "ceiling")
+"""Rows of a trial: those without which no filter can be judged."""
+
+
+def trial(
+    family: Family, fitted: FittedModel, *, episodes: int, horizon: int, seed: int = 0, progress: bool = True
+) -> Comparison:
+    """Try the filter of a model that was just fitted: a small comparison, at `TRIAL_CALLS` simulator calls.
+
+    Args:
+        family: On which it was fitted.
+        fitted: The model.
+        episodes: How many, at least 2.
+        horizon: Steps of an episode; families that make whole episodes have their own.
+        seed: Root seed of all randomness.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        The comparison. Its reference, where the exact filter is not affordable, is the model's teacher.
+    """
+    reference = TRIAL_REFERENCE if fitted.reference is None else fitted.reference
+    settings = _Settings((TRIAL_CALLS,), TRIAL_PARTICLES, episodes, horizon, prng.seed(seed), reference, 0.0, False)
+    race, truth = _prepared(family, (fitted,), settings)
+    race.contenders = [each for each in race.contenders if each.kind in TRIED]
+    return _raced(race, truth, "trial of the filter", progress)
+
+
+def _raced(race: Race, truth: Filter, title: str, progress: bool) -> Comparison:
+    with Progress(title, len(race.contenders) + 1, 0, enabled=progress, unit="filter") as bar:
         try:
             race.run(truth, bar.advance)
         except KeyboardInterrupt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import textwrap
@@ -80,14 +81,22 @@ class Comparison:
         head = (
             f"{self.problem}: {self.episodes} episodes of {self.horizon} steps{of_models}. Reference: {self.reference}."
         )
-        lines = [*_wrapped(head), "", *_table(self), "", *_wrapped(_legend(self)), ""]
-        for sentence in self.recommendation:
-            lines += textwrap.wrap(sentence, WIDTH, initial_indent="- ", subsequent_indent="  ")
+        lines = [*_wrapped(head), "", *_table(self), "", *_wrapped(_legend(self)), "", *self._recommended()]
         for note in self.notes:
             lines += textwrap.wrap(note, WIDTH, initial_indent="! ", subsequent_indent="  ")
         if self.unfinished:
             lines += _wrapped(f"Stopped; these rows were still to come: {', '.join(self.unfinished)}.")
         return "\n".join(lines)
+
+    @property
+    def brief(self) -> str:
+        """The table and the recommendation alone."""
+        head = f"{self.episodes} episodes of {self.horizon} steps. Reference: {self.reference}."
+        return "\n".join([*_wrapped(head), "", *_table(self), "", *self._recommended()])
+
+    def _recommended(self) -> list[str]:
+        wrap = functools.partial(textwrap.wrap, width=WIDTH, initial_indent="- ", subsequent_indent="  ")
+        return [line for sentence in self.recommendation for line in wrap(sentence)]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON can hold it, the recommendation included."""

@@ -11,6 +11,7 @@ enumerated, else from a large particle filter.
 from __future__ import annotations
 
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,11 @@ from nbf.contracts import Environment, Family, Filter, Policy, StateSpace
 from nbf.environments.functional import as_family
 from nbf.errors import InputError
 from nbf.evaluation.calibration import calibrate
+from nbf.filters.checks import check_counts
 from nbf.filters.neural import RegeneratingProposal, Shares, default_proposal
 from nbf.fitting.budget import Budget
+from nbf.fitting.compare import ComparisonStopped
+from nbf.fitting.compare import trial as tried
 from nbf.fitting.fitted import FittedModel
 from nbf.fitting.shares import BELIEFS as SHARE_BELIEFS
 from nbf.fitting.shares import earned_shares
@@ -112,6 +116,7 @@ def fit(
     minutes: float | None = None,
     steps: int | None = None,
     resume: str | Path | None = None,
+    trial: int = 16,
     progress: bool = True,
 ) -> FittedModel:
     """Train a belief model for the environments and policies of a family.
@@ -130,11 +135,17 @@ def fit(
         minutes: Time for all of it, compilation included, which bounds the steps; None is 5, unless `steps` is named.
         steps: Number of training steps, at most, however long they take.
         resume: File of the run in progress, from which a stopped run continues.
+        trial: Episodes on which the filter is tried at the end, beside the prior, filters without a network and its
+            ceiling; 0 for none.
         progress: Whether to show progress bars.
 
     Returns:
-        The trained model with its calibration.
+        The trained model with its calibration and the trial of its filter. Ctrl-C in the trial raises `TrialStopped`,
+        which has the model.
     """
+    check_counts("nbf.fit", least=0, trial=trial)
+    if trial == 1:
+        raise InputError("A trial needs 2 episodes at least, for a standard error, or 0 for no trial; got trial=1.")
     budget, family = Budget.of(minutes, steps), as_family(family)
     environment, horizon = _drawn(family, seed), horizon_of(family, horizon)
     taught = {"horizon": horizon, "particles": particles, "teacher": teacher, "wall_band": wall_band}
@@ -145,7 +156,30 @@ def fit(
     with without_alarms():
         trained, before = _train(seed, config, source, environment.space, settings, purpose, budget, resume, progress)
         fitted = _measured(seed, trained, config, source, name, quality, environment, progress)
+        if trial:
+            fitted = _tried(family, fitted, trial, horizon, seed, progress)
     return replace(fitted, seconds=before + budget.spent)
+
+
+class TrialStopped(KeyboardInterrupt):
+    """`nbf.fit` was interrupted while it tried the filter: the model is trained, and `fitted` has it."""
+
+    def __init__(self, fitted: FittedModel):
+        super().__init__("the model is trained; `fitted` of this error has it")
+        self.fitted = fitted
+
+
+def _tried(family: Family, fitted: FittedModel, episodes: int, horizon: int, seed: int, progress: bool) -> FittedModel:
+    """The model with the trial of its filter. No trial is worth losing a trained model for."""
+    try:
+        return replace(
+            fitted, trial=tried(family, fitted, episodes=episodes, horizon=horizon, seed=seed, progress=progress)
+        )
+    except ComparisonStopped as stop:
+        raise TrialStopped(replace(fitted, trial=stop.comparison)) from None
+    except InputError as error:
+        warnings.warn(f"The model is trained, but its filter could not be tried: {error}", stacklevel=4)
+        return fitted
 
 
 def _purpose(config: ModelConfig, horizon: int, name: str, wall_band: float, environment: Environment) -> str:

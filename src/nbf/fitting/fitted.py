@@ -16,6 +16,7 @@ from nbf.evaluation.calibration import Calibration
 from nbf.files.checkpoint import load_model, save_model
 from nbf.filters.approximate import ApproxBeliefs
 from nbf.filters.neural import NeuralBayesianFilter, Shares
+from nbf.fitting.comparison import Comparison
 from nbf.fitting.reference import described, rebuilt
 from nbf.models.belief_model import MODELS, ModelConfig
 
@@ -55,6 +56,9 @@ class FittedModel:
     shares: Shares | None = None
     """The share that the model has earned beside a kernel density, by number of samples. None where the filter does not
     use kernels, and for files of older versions."""
+    trial: Comparison | None = None
+    """The filter with this model beside the prior, filters without a network and its ceiling, on fresh episodes. None
+    if it was not asked for, or could not be made, and for files of older versions."""
 
     def filter(self, num_particles: int = 32, *, max_attempts: int = 5) -> NeuralBayesianFilter:
         """Make a filter with this model.
@@ -108,6 +112,7 @@ class FittedModel:
         known = {name: getattr(self, name) for name in _KNOWN}
         known["reference"] = described(self.reference)
         known["shares"] = None if self.shares is None else asdict(self.shares)
+        known["trial"] = None if self.trial is None else self.trial.to_dict()
         save_model(path, self.model, self.config, fitted=json.dumps(known, default=_plain))
 
     @classmethod
@@ -132,8 +137,10 @@ class FittedModel:
             _check_shapes(calibration)
             # Files of older versions do not tell.
             reference, shares = rebuilt(values.pop("reference", None)), _shares(values.pop("shares", None))
-            known = _typed(cls, values)
-            return cls(model=model, config=config, calibration=calibration, reference=reference, shares=shares, **known)
+            tried = values.pop("trial", None)
+            known: dict[str, Any] = {"shares": shares, "trial": None if tried is None else Comparison.from_dict(tried)}
+            known |= _typed(cls, values)
+            return cls(model=model, config=config, calibration=calibration, reference=reference, **known)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise InputError(
                 f"What is known of the model in {path} cannot be read ({error}); nbf.load_model reads the model alone."
@@ -155,15 +162,18 @@ class FittedModel:
                 f"{share:.0%} from {size:.0f}" for size, share in zip(self.shares.sizes, self.shares.model, strict=True)
             )
             lines.append(f"Share earned beside a kernel density on as many samples: {told}")
-        limits = (
-            "The verdict is on the model, given samples of its teacher's beliefs. It says nothing of a filter with it, "
-            "which lives on its own beliefs: compare fitted.filter(n) with fitted.ceiling() and with "
-            "nbf.ParticleFilter(n)."
-        )
-        return "\n".join([*lines, "", str(self.calibration), "", limits])
+        limits = "This verdict is on the model, given samples of its teacher's beliefs."
+        if self.trial is None:
+            limits += (
+                " It says nothing of a filter with it, which lives on its own beliefs: print(nbf.compare(family, "
+                "fitted)) does."
+            )
+            return "\n".join([*lines, "", str(self.calibration), "", limits])
+        heading = "The filter, which lives on its own beliefs (nbf.compare tells more):"
+        return "\n".join([*lines, "", str(self.calibration), "", limits, "", heading, self.trial.brief])
 
 
-_APART = ("model", "config", "calibration", "reference", "shares")
+_APART = ("model", "config", "calibration", "reference", "shares", "trial")
 _KNOWN = tuple(each.name for each in fields(FittedModel) if each.name not in ("model", "config"))
 
 

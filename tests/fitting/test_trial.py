@@ -1,0 +1,85 @@
+"""The trial at the end of `nbf.fit`: its rows, what it says, that it is saved, and that it never loses a model."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+
+import jax
+import numpy as np
+import pytest
+from fits import untrained_on_a_line
+
+import nbf
+from nbf.errors import InputError
+from nbf.fitting import fit as fitting
+from nbf.fitting.compare import ComparisonStopped, trial
+from nbf.fitting.comparison import Comparison
+from nbf.fitting.fitted import FittedModel
+
+CELLS = 5
+
+
+@functools.cache
+def line() -> nbf.One:
+    """A walk on a row of cells, all of which look alike but the first."""
+    move = 0.5 * np.eye(CELLS) + 0.5 * np.roll(np.eye(CELLS), 1, axis=1)
+    seen = np.tile([0.1, 0.9], (CELLS, 1))
+    seen[0] = [0.9, 0.1]
+    return nbf.One(nbf.from_matrices(move, seen, np.full(CELLS, 1 / CELLS)), None)
+
+
+@functools.cache
+def tried() -> Comparison:
+    return trial(line(), untrained_on_a_line(CELLS), episodes=2, horizon=3, progress=False)
+
+
+def test_a_trial_has_the_rows_that_judge_a_filter():
+    kinds = [row.kind for row in tried().rows]
+    assert {"prior", "exact", "particle", "neural", "ceiling"} <= set(kinds)
+    assert "untrained" not in kinds
+    assert tried().row("ParticleFilter(1024)").calls == 1024
+    assert (tried().episodes, tried().horizon) == (2, 3)
+
+
+def test_its_short_form_is_the_table_and_the_recommendation():
+    assert "neural (32)" in tried().brief
+    assert all(sentence.split()[-1] in tried().brief for sentence in tried().recommendation)
+    assert tried().brief in str(with_trial(tried()))
+
+
+def with_trial(comparison: Comparison | None) -> FittedModel:
+    return fitting.replace(untrained_on_a_line(CELLS), trial=comparison)
+
+
+def test_a_model_is_saved_with_its_trial(tmp_path):
+    with_trial(tried()).save(tmp_path / "model.safetensors")
+    assert FittedModel.load(tmp_path / "model.safetensors").trial == tried()
+    with_trial(None).save(tmp_path / "model.safetensors")
+    assert FittedModel.load(tmp_path / "model.safetensors").trial is None
+
+
+def test_without_a_trial_the_summary_says_what_it_does_not_say():
+    assert "nbf.compare(family, fitted)" in str(with_trial(None))
+    assert "nbf.compare(family, fitted)" not in str(with_trial(tried()))
+
+
+def attempt(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> FittedModel:
+    def fails(*_, **__):
+        raise error
+
+    monkeypatch.setattr(fitting, "tried", fails)
+    return fitting._tried(line(), untrained_on_a_line(CELLS), 2, 3, 0, False)
+
+
+def test_a_trial_that_cannot_be_made_loses_no_model(monkeypatch):
+    with pytest.warns(UserWarning, match="The model is trained, but its filter could not be tried: no such thing"):
+        found = attempt(monkeypatch, InputError("no such thing"))
+    assert found.trial is None
+
+
+def test_a_trial_that_is_stopped_loses_no_model(monkeypatch):
+    with warnings.catch_warnings(), pytest.raises(fitting.TrialStopped, match="the model is trained") as stop:
+        attempt(monkeypatch, ComparisonStopped(tried()))
+    assert stop.value.fitted.trial == tried()
+    assert jax.tree.leaves(stop.value.fitted.model)
