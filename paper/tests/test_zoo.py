@@ -225,12 +225,38 @@ def test_the_page_has_two_tables_for_each_kind_that_was_measured(tmp_path):
         ]
         add(tmp_path, found, Run(f"{config}/{seed}", seed, "nbf-paper reproduce zoo", 1.0, {}))
     shown = page(tmp_path)
-    assert list(shown.tables) == ["zoo-many-moded", "zoo-many-moded-distance", "zoo-discrete", "zoo-discrete-distance"]
+    assert list(shown.tables) == [
+        "zoo-summary", "zoo-many-moded", "zoo-many-moded-distance", "zoo-discrete", "zoo-discrete-distance",
+    ]  # fmt: skip
     assert set(shown.tables) == shown.captions.keys()
     assert "terrain for exploration; rooms for confirmation" in shown.captions["zoo-many-moded"]
     labels = [line.split("|")[1].strip() for line in shown.tables["zoo-discrete"].splitlines()[2:7]]
     assert labels == ["Reference", "Approx Beliefs", "NBF (32)", "NBF (32), untrained", "Prior"]
     assert "-3.00 ± 0.07" in shown.tables["zoo-discrete"]
+
+
+@pytest.mark.parametrize(
+    ("prior", "without", "untrained", "ours", "said"),
+    [
+        (-6.0, -5.0, -5.5, -4.0, ("+2.00", "50%")),  # of two nats over the prior, one is over the best without
+        (-6.0, -3.0, -5.5, -4.0, ("+2.00", "0%")),
+        (-6.0, -9.0, -8.0, -4.0, ("+2.00", "100%")),  # what is below the prior is no help
+        (-4.0, -9.0, -8.0, -5.0, ("-1.00", "–")),
+    ],
+)
+def test_the_networks_share_of_the_gain(prior, without, untrained, ours, said, tmp_path):
+    scores = {
+        ("prior", "", 0): prior, ("branching", "", 32): without, ("nbf", "untrained", 32): untrained,
+        ("nbf", "", 32): ours,
+    }  # fmt: skip
+    found = [
+        Record("zoo", "search", *row[:2], row[2], row[2], 0, ALL, metric, value, 0.1, 10)
+        for row, value in scores.items()
+        for metric in ("log_score", "js")
+    ]
+    add(tmp_path, found, Run("search/0", 0, "nbf-paper reproduce zoo", 1.0, {}))
+    line = page(tmp_path).tables["zoo-summary"].splitlines()[2]
+    assert tuple(cell.strip() for cell in line.split("|")[-3:-1]) == said
 
 
 @pytest.mark.slow

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from nbf.environments.gridworld import RandomGridworlds as RandomGridworlds
     from nbf.environments.gridworld import gridworld_family as gridworld_family
     from nbf.environments.linear_gaussian import LinearGaussian as LinearGaussian
+    from nbf.environments.listed import listed_environment as listed_environment
     from nbf.environments.matrices import FiniteEnvironment as FiniteEnvironment
     from nbf.environments.matrices import from_matrices as from_matrices
     from nbf.environments.rollout import rollout as rollout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -49,7 +50,7 @@ def test_its_short_form_is_the_table_and_the_recommendation():
 
 
 def with_trial(comparison: Comparison | None) -> FittedModel:
-    return fitting.replace(untrained_on_a_line(CELLS), trial=comparison)
+    return replace(untrained_on_a_line(CELLS), trial=comparison)
 
 
 def test_a_model_is_saved_with_its_trial(tmp_path):

@@ -2,6 +2,7 @@
 
 | table | numbers |
 |---|---|
+| `zoo-summary` | mean log score of the filters of 32 calls in every problem, and the network's share of the gain |
 | `zoo-<kind>` | mean log score of the true state, in nats: higher is better |
 | `zoo-<kind>-distance` | mean energy distance (real vectors) or Jensen-Shannon divergence (listed states) |
 """
@@ -11,8 +12,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from nbf_paper.names import ZOO, ZOO_KINDS
-from nbf_paper.records import Record, read_records
-from nbf_paper.report.tables import Page, markdown_table
+from nbf_paper.records import ALL, Record, Summary, read_records, summary
+from nbf_paper.report.tables import MISSING, Page, cell, layout, legend, markdown_table, one_among_several
 
 ABOUT = {
     "smooth": "Problems with smooth beliefs", "curved": "Problems with curved beliefs",
@@ -23,12 +24,26 @@ ROWS = (
     "The prior sees no observation; Approx Beliefs is the ceiling: the fitted model on samples of the reference's "
     "posterior."
 )
+COLUMNS = {
+    "Reference": ("reference", "", 0), "Prior": ("prior", "", 0), "PF (32)": ("pf", "", 32),
+    "PF (1024)": ("pf", "", 1024), "Regularized PF (32)": ("pf-regularized", "", 32),
+    "Fearnhead–Clifford (32)": ("branching", "", 32), "NBF (32), untrained": ("nbf", "untrained", 32),
+    "NBF (32)": ("nbf", "", 32), "Ceiling": ("approx", "", 0),
+}  # fmt: skip
+"""Filter, arm and particles of the columns of the summary."""
+WITHOUT = ("Regularized PF (32)", "Fearnhead–Clifford (32)", "NBF (32), untrained")
+"""What the same number of calls reaches without a trained network."""
+SUMMARY = (
+    "Log score of the true state in nats, mean over the steps; higher is better. Gain: of NBF (32) over the prior. "
+    "Network: the part of that gain that NBF (32) has over the best filter of 32 calls without a trained network. "
+    "Ceiling: the fitted model on samples of the reference's posterior."
+)
 
 
 def page(folder: Path) -> Page:
     """The tables of the records in a folder."""
     records = read_records(folder)
-    tables, captions = {}, {}
+    tables, captions = {"zoo-summary": _summary(records)}, {"zoo-summary": SUMMARY}
     for kind in ZOO_KINDS:
         names = [name for name in ZOO if ZOO[name].kind == kind and any(record.config == name for record in records)]
         if not names:
@@ -46,6 +61,30 @@ def page(folder: Path) -> Page:
             f"steps; the reference's own row compares two of its runs. {ROWS}"
         )
     return Page(tables, {}, "A zoo of problems", captions)
+
+
+def _summary(records: list[Record]) -> str:
+    """Problems as rows."""
+    scored = summary(record for record in records if record.metric == "log_score" and record.step == ALL)
+    entries = {(entry.config, entry.row): entry for entry in scored}
+    mixed = one_among_several(entry.over for entry in scored)
+    lines = [["Problem", "beliefs", "split", *COLUMNS, "gain", "network"]]
+    for name in (name for name in ZOO if any(entry.config == name for entry in scored)):
+        found = {column: entries.get((name, row)) for column, row in COLUMNS.items()}
+        texts = [cell(entry, 2, mixed=mixed) for entry in found.values()]
+        lines.append([name, ZOO[name].kind, ZOO[name].split, *texts, *_gain(found)])
+    return layout(lines, legend(entry.over for entry in scored))
+
+
+def _gain(found: dict[str, Summary | None]) -> tuple[str, str]:
+    """The gain of the default filter over the prior, and the network's part of it."""
+    prior, ours = found["Prior"], found["NBF (32)"]
+    others = [entry.value for column in WITHOUT if (entry := found[column]) is not None]
+    if prior is None or ours is None or not others:
+        return MISSING, MISSING
+    gain = ours.value - prior.value
+    part = ours.value - max(prior.value, *others)
+    return f"{gain:+.2f}", f"{max(part, 0.0) / gain:.0%}" if gain > 0 else MISSING
 
 
 def _table(records: list[Record], names: list[str], metric: str, digits: int) -> str:

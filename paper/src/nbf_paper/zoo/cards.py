@@ -19,9 +19,9 @@ from jaxtyping import Array, Float, Int, Key
 
 from nbf.contracts import Observation
 from nbf.environments.functional import One
+from nbf.environments.listed import listed_environment
 from nbf.filters.exact import ExactFilter
 from nbf.spaces import Tokens
-from nbf_paper.zoo.listed import listed, unmoved
 from nbf_paper.zoo.problem import Problem
 
 CARDS, PLAYERS, HAND = 9, 3, 3
@@ -56,7 +56,7 @@ def strength(deal: Int[Array, " cards"], player: Int[Array, ""]) -> Float[Array,
     return jnp.sum(jnp.where(deal == player, jnp.arange(CARDS), 0)).astype(jnp.float32)
 
 
-def observe(key: Key[Array, ""], state: Array, next_state: Array, _: Array) -> Observation:
+def observe(key: Key[Array, ""], state: Array, next_state: Array) -> Observation:
     player_key, noise_key, card_key, right_key, wrong_key = jax.random.split(key, 5)
     player = jax.random.randint(player_key, (), 0, PLAYERS)
     card = jax.random.randint(card_key, (), 0, CARDS)
@@ -66,7 +66,7 @@ def observe(key: Key[Array, ""], state: Array, next_state: Array, _: Array) -> O
     return {"player": player, "strength": told, "card": card, "tip": (next_state[card] + aside) % PLAYERS}
 
 
-def log_likelihood(observation: Observation, state: Array, next_state: Array, _: Array) -> Float[Array, ""]:
+def log_likelihood(observation: Observation, state: Array, next_state: Array) -> Float[Array, ""]:
     right = next_state[observation["card"]] == observation["tip"]
     tip = jnp.log(jnp.where(right, RIGHT, (1 - RIGHT) / (PLAYERS - 1)))
     told = norm.logpdf(observation["strength"], strength(next_state, observation["player"]), NOISE)
@@ -74,8 +74,8 @@ def log_likelihood(observation: Observation, state: Array, next_state: Array, _:
 
 
 def problem() -> Problem:
-    world = listed(
-        states=states, index=index, branches=unmoved, observe=observe, log_likelihood=log_likelihood,
-        space=Tokens(CARDS, PLAYERS, legal), parameters=jnp.zeros(0),
+    world = listed_environment(
+        states=states, index=index, observe=observe, log_likelihood=log_likelihood,
+        space=Tokens(CARDS, PLAYERS, legal),
     )  # fmt: skip
     return Problem("cards", One(world, None), 25, ExactFilter(), "exact, 1680 states")

@@ -9,6 +9,8 @@ alike, and what is possible depends on the input.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,9 +18,9 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from nbf.capabilities import Scheduled
 from nbf.contracts import Environment, Policy
+from nbf.environments.listed import ListedEnvironment, listed_environment
 from nbf.filters.exact import ExactFilter
 from nbf.spaces import Lattice
-from nbf_paper.zoo.listed import ListedEnvironment, listed, with_parameters
 from nbf_paper.zoo.problem import Problem
 
 SIDE, OBEYS, MISREAD, OPENED, KEPT = 8, 0.7, 0.15, 0.12, 0.7
@@ -55,14 +57,6 @@ def random_maze(key: Key[Array, ""]) -> Bool[Array, "cells 4"]:
     return first
 
 
-def states() -> Int[Array, "cells 2"]:
-    return jnp.asarray(SPACE.points())
-
-
-def index(state: Int[Array, " 2"]) -> Int[Array, ""]:
-    return SPACE.index(state)
-
-
 def branches(state: Int[Array, " 2"], told: Int[Array, ""], maze: Bool[Array, "cells 4"]) -> tuple[Array, Array]:
     ends = jnp.where(maze[SPACE.index(state)][:, None], state + MOVES, state)
     return ends, jnp.log(jnp.where(jnp.arange(4) == told, OBEYS, (1 - OBEYS) / 3))
@@ -91,15 +85,15 @@ class Walks(Scheduled):
         keep = jax.random.bernoulli(keep_key, KEPT, (steps,)).at[0].set(False)
         new = jax.random.randint(new_key, (steps,), 0, 4)
         told = new[jax.lax.cummax(jnp.where(keep, 0, jnp.arange(steps)))]
-        return with_parameters(self.environment, jnp.broadcast_to(maze, (steps, *maze.shape))), told
+        return replace(self.environment, parameters=jnp.broadcast_to(maze, (steps, *maze.shape))), told
 
     def sample(self, key: Key[Array, ""]) -> tuple[Environment, Policy]:
         return jax.tree.map(lambda leaf: leaf[0], self.schedule(key, 1))
 
 
 def problem() -> Problem:
-    world = listed(
-        states=states, index=index, branches=branches, observe=observe, log_likelihood=log_likelihood,
+    world = listed_environment(
+        branches=branches, observe=observe, log_likelihood=log_likelihood,
         space=SPACE, parameters=jnp.ones((SIDE * SIDE, 4), bool), num_branches=4, symbols=16,
     )  # fmt: skip
     return Problem("mazes", Walks(world), 25, ExactFilter(), "exact, 64 states")

@@ -8,6 +8,8 @@ only its first draw of cells, and must not lose the right one.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,23 +17,15 @@ from jaxtyping import Array, Float, Int, Key
 
 from nbf.capabilities import Scheduled
 from nbf.contracts import Environment, Policy
+from nbf.environments.listed import ListedEnvironment, listed_environment
 from nbf.filters.exact import ExactFilter
 from nbf.spaces import Lattice
-from nbf_paper.zoo.listed import ListedEnvironment, listed, unmoved, with_parameters
 from nbf_paper.zoo.motion import headings, reflected
 from nbf_paper.zoo.problem import Problem
 
 SIDE, REACH, CERTAINTY, FALSE = 24, 4.0, 0.8, 0.08
 """Cells; reach of the detector; probabilities that it rings for an object at its place, and for nothing."""
 SPACE = Lattice((SIDE, SIDE))
-
-
-def states() -> Int[Array, "cells 2"]:
-    return jnp.asarray(SPACE.points())
-
-
-def index(state: Int[Array, " 2"]) -> Int[Array, ""]:
-    return SPACE.index(state)
 
 
 def ringing(cell: Int[Array, " 2"], place: Float[Array, " 2"]) -> Float[Array, ""]:
@@ -65,15 +59,15 @@ class Searches(Scheduled):
             return after, after
 
         places = jax.lax.scan(fly, start, headings(course_key, steps, 0.5))[1]
-        return with_parameters(self.environment, places), None
+        return replace(self.environment, parameters=places), None
 
     def sample(self, key: Key[Array, ""]) -> tuple[Environment, Policy]:
         return jax.tree.map(lambda leaf: leaf[0], self.schedule(key, 1))
 
 
 def problem() -> Problem:
-    world = listed(
-        states=states, index=index, branches=unmoved, observe=observe, log_likelihood=log_likelihood,
-        space=SPACE, parameters=jnp.asarray(np.full(2, SIDE / 2, np.float32)), symbols=2,
+    world = listed_environment(
+        observe=observe, log_likelihood=log_likelihood, space=SPACE, symbols=2,
+        parameters=jnp.asarray(np.full(2, SIDE / 2, np.float32)),
     )  # fmt: skip
     return Problem("search", Searches(world), 40, ExactFilter(), "exact, 576 states")
