@@ -105,7 +105,7 @@ def test_it_starts_and_moves_with_the_probabilities_that_it_claims(key):
     @jax.vmap
     def drawn(key):
         first = world.init(key)
-        return world.space.index(first), world.transition(jax.random.fold_in(key, 1), first, jnp.asarray(STAY)) - first
+        return world.index(first), world.transition(jax.random.fold_in(key, 1), first, jnp.asarray(STAY)) - first
 
     place, step = drawn(jax.random.split(key, draws))
     assert_frequencies(np.bincount(place, minlength=SIDE * SIDE), posterior([], moves=True), detects=0.05)
