@@ -3,7 +3,7 @@
     make tutorial        (or: python docs/run_tutorial.py)
 
 All Python blocks are executed in order in a temporary folder, like one file. What a block prints replaces the text
-block that follows it; the figure goes to `figures`. Training takes a few minutes.
+block that follows it; the figures go to `figures`. Training takes a few minutes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from nbf.files.atomic import write_atomically
 
 PAGE = Path(__file__).resolve().with_name("your-own-environment.md")
-FIGURE = PAGE.parent / "figures" / "corridor.png"
+FIGURES = (PAGE.parent / "figures" / "lake.png", PAGE.parent / "figures" / "comparison.png")
 BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```$(?:\n+^```text\n(?P<output>.*?)^```$)?", re.DOTALL | re.MULTILINE)
 
 
@@ -77,7 +77,7 @@ def execute(page: str, folder: Path) -> tuple[dict[str, Any], list[str]]:
     Returns:
         The variables that the blocks leave, and what each block prints.
     """
-    names: dict[str, Any] = {"__name__": "corridor"}
+    names: dict[str, Any] = {"__name__": "lake"}
     printed = []
     for block in blocks(page):
         # Empty lines in front, so that a traceback shows the line of the page.
@@ -114,15 +114,16 @@ def filled(page: str, printed: list[str]) -> str:
 
 
 def main() -> None:
-    """Execute the page, and write its outputs and its figure."""
+    """Execute the page, and write its outputs and its figures."""
     os.environ.setdefault("MPLBACKEND", "Agg")
     page = PAGE.read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder:
         _, printed = execute(page, Path(folder))
         page = filled(page, printed)
-        write_atomically(FIGURE, (Path(folder) / FIGURE.name).read_bytes())
+        for figure in FIGURES:
+            write_atomically(figure, (Path(folder) / figure.name).read_bytes())
     write_atomically(PAGE, page)
-    print(f"{PAGE.name}: {sum(map(bool, printed))} outputs and {FIGURE.name}")
+    print(f"{PAGE.name}: {sum(map(bool, printed))} outputs and {len(FIGURES)} figures")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from fits import untrained_on_a_line
 import nbf
 from nbf.errors import InputError
 from nbf.fitting import fit as fitting
+from nbf.fitting import race
 from nbf.fitting.compare import ComparisonStopped, trial
 from nbf.fitting.comparison import Comparison
 from nbf.fitting.fitted import FittedModel
@@ -32,7 +33,10 @@ def line() -> nbf.One:
 
 @functools.cache
 def tried() -> Comparison:
-    return trial(line(), untrained_on_a_line(CELLS), episodes=2, horizon=3, progress=False)
+    """Without the timing, which `nbf.compare` has tests for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(race, "microseconds", lambda *_: 1.0)
+        return trial(line(), untrained_on_a_line(CELLS), episodes=2, horizon=3, progress=False)
 
 
 def test_a_trial_has_the_rows_that_judge_a_filter():
