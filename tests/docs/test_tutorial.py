@@ -102,7 +102,7 @@ def test_the_tutorial_runs(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_the_tutorial_keeps_its_promises(tmp_path):
     """As it stands: trained in time; better than the prior, than particle filters of as many calls, than the same with
-    an untrained network; alarmed by the broken receiver alone; and printing what the page shows."""
+    an untrained network; alarmed by the stuck receiver alone; and printing what the page shows."""
     names, printed = run(tmp_path)
     assert_sound(names, printed, tmp_path)
     assert names["fitted"].seconds < MOST_SECONDS
@@ -111,7 +111,7 @@ def test_the_tutorial_keeps_its_promises(tmp_path):
         assert is_better(neural, names["found"].row(other), "divergence"), other
     key = jax.random.key(7)
     assert not np.any(names["alarms"](key, names["sound"]))
-    assert np.any(names["alarms"](key, names["broken"]))
+    assert np.any(names["alarms"](key, names["stuck"]))
     for place, (block, text) in enumerate(zip(blocks(PAGE.read_text(encoding="utf-8")), printed, strict=True)):
         if place not in (TRAINING, COMPARISON, CORRIDOR):  # the recommendation depends on times
             assert words(block.output or "") == words(text)

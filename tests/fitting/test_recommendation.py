@@ -10,7 +10,7 @@ from tolerances import EXACT
 
 import nbf
 from nbf.errors import InputError
-from nbf.fitting.recommendation import crossing, front, picks, reasons_against, recommendation, within_calls
+from nbf.fitting.recommendation import as_fast, crossing, front, picks, reasons_against, recommendation, within_calls
 from nbf.fitting.rows import Row, advantage, is_better
 
 NOISE = np.asarray([-0.01, 0.0, 0.01])
@@ -93,22 +93,30 @@ def test_differences_are_paired_by_episode():
 
 
 def test_a_network_that_earns_its_place_is_not_spoken_against():
-    assert reasons_against(NEURAL, ROWS, 1.0, "divergence") == []
+    assert reasons_against(NEURAL, ROWS, "divergence") == []
+    assert as_fast(NEURAL, ROWS, 1.0, "divergence") == []
 
 
 @pytest.mark.parametrize(
-    ("rows", "cost", "reason"),
+    ("rows", "reason"),
     [
-        ([row("prior", "prior", None, None, 0.4), NEURAL], 1.0, "the prior"),
-        (ROWS, 0.0, "PF(2000), which takes no longer"),
-        ([PRIOR, row("regularised", "regularised", 50, 60.0, 0.3), NEURAL], 1.0, "regularised with as many calls"),
-        ([PRIOR, row("untrained", "untrained", 50, None, 0.4), NEURAL], 1.0, "the same with an untrained network"),
+        ([row("prior", "prior", None, None, 0.4), NEURAL], "the prior"),
+        ([PRIOR, row("regularised", "regularised", 50, 60.0, 0.3), NEURAL], "regularised with as many calls"),
+        ([PRIOR, row("untrained", "untrained", 50, None, 0.4), NEURAL], "the same with an untrained network"),
     ],
 )
-def test_a_network_that_adds_nothing_is_said_to(rows, cost, reason):
-    text = " ".join(recommendation(rows, cost, "divergence", (50,)))
+def test_a_network_that_adds_nothing_is_said_to(rows, reason):
+    text = " ".join(recommendation(rows, 1.0, "divergence", (50,)))
     assert "The network adds nothing here: neural (0.400) is no better than" in text
     assert reason in text
+
+
+def test_a_particle_filter_as_fast_is_named_but_does_not_make_the_network_useless():
+    """Where calls are dearer, it no longer is as fast."""
+    cheap, dear = (" ".join(recommendation(ROWS, cost, "divergence", (50,))) for cost in (0.0, 1.0))
+    assert "neural (0.400) is no better than PF(2000), which takes no longer as a call costs here" in cheap
+    assert "no better than PF(2000)" not in dear
+    assert "adds nothing" not in cheap
 
 
 def test_the_gap_to_the_ceiling_is_said():

@@ -137,13 +137,12 @@ def front(rows: Sequence[Row], call_cost: float, by: Score) -> list[Row]:
     return found
 
 
-def reasons_against(row: Row, rows: Sequence[Row], call_cost: float, by: Score) -> list[str]:
-    """List what a neural filter is no better than, though it should be.
+def reasons_against(row: Row, rows: Sequence[Row], by: Score) -> list[str]:
+    """List what a neural filter is no better than at equal calls, though it should be.
 
     Args:
         row: Of a neural filter.
         rows: All rows.
-        call_cost: Of a call, in microseconds.
         by: The score.
 
     Returns:
@@ -152,16 +151,31 @@ def reasons_against(row: Row, rows: Sequence[Row], call_cost: float, by: Score) 
     found = [
         f"the prior ({_loss(other, by)})" for other in rows if other.kind == "prior" and not is_better(row, other, by)
     ]
-    particle = [other for other in rows if other.kind == "particle"]
-    rival = within_time(particle, row.time(call_cost), call_cost, by) if row.time(call_cost) < math.inf else None
-    if rival is not None and not is_better(row, rival, by):
-        found.append(f"{rival.name}, which takes no longer {_where(call_cost)} ({_loss(rival, by)})")
     for other in rows:
         if other.kind == "regularised" and other.particles == row.particles and not is_better(row, other, by):
             found.append(f"{other.name} with as many calls ({_loss(other, by)})")
         if other.kind == "untrained" and other.particles == row.particles and not is_better(row, other, by):
             found.append(f"the same with an untrained network ({_loss(other, by)})")
     return found
+
+
+def as_fast(row: Row, rows: Sequence[Row], call_cost: float, by: Score) -> list[str]:
+    """Name the particle filter that does as well as a neural filter in its time, if there is one.
+
+    Args:
+        row: Of a neural filter.
+        rows: All rows.
+        call_cost: Of a call, in microseconds.
+        by: The score.
+
+    Returns:
+        Its name, or nothing.
+    """
+    particle = [other for other in rows if other.kind == "particle"]
+    found = within_time(particle, row.time(call_cost), call_cost, by) if row.time(call_cost) < math.inf else None
+    if found is None or is_better(row, found, by):
+        return []
+    return [f"{found.name}, which takes no longer {_where(call_cost)} ({_loss(found, by)})"]
 
 
 def _loss(row: Row, by: Score) -> str:
@@ -255,14 +269,15 @@ def spoken(found: Sequence[Pick]) -> str:
 
 def _about_the_network(rows: Sequence[Row], neural: Sequence[Row], call_cost: float, by: Score) -> list[str]:
     """What speaks against the network, and how far its filter is from its ceiling."""
-    against = {row.name: reasons_against(row, rows, call_cost, by) for row in neural}
+    useless = {row.name: reasons_against(row, rows, by) for row in neural}
+    against = {row.name: [*useless[row.name], *as_fast(row, rows, call_cost, by)] for row in neural}
     told = [
         f"{row.name} ({_loss(row, by)}) is no better than {' nor than '.join(against[row.name])}"
         for row in neural
         if against[row.name]
     ]
     said = []
-    if told and len(told) == len(neural):
+    if neural and all(useless.values()):
         said.append(f"The network adds nothing here: {'; '.join(told)}.")
     else:
         said += [f"{sentence}." for sentence in told]
