@@ -292,7 +292,7 @@ def test_what_is_prepared_holds_no_network_of_single_states(name, key):
     assert jax.tree.structure(table.prepared(SPACE)) == jax.tree.structure(table)
     assert not any(leaf.shape[-1:] == (SPACE.num_features,) for leaf in jax.tree.leaves(table))
     for space in (PLANE, Lattice((65, TABLE_LIMIT // 64))):
-        assert eqx.tree_equal(network.prepared(space), network)
+        assert eqx.tree_equal(*jax.device_get((network.prepared(space), network)))
 
 
 def test_the_largest_lattice_to_tabulate(key):
@@ -314,7 +314,7 @@ def test_every_encoder_that_a_config_names_is_held_to_these_laws_and_comes_back_
     save_model(tmp_path / "model.safetensors", model, config)
     loaded, again, _ = load_model(tmp_path / "model.safetensors", MODELS)
     assert again == config
-    assert eqx.tree_equal(loaded, model)
+    assert eqx.tree_equal(*jax.device_get((loaded, model)))
 
 
 @pytest.mark.parametrize("space", [LatticeConfig((4, 3)), LatticeConfig((12,)), BoxConfig((0.0,), (1.0,))], ids=str)
