@@ -41,7 +41,9 @@ def test_products_of_features_are_the_kernel():
     points = some_points(np.random.default_rng(0))
     landmarks, root = pick_landmarks(points, 10)
     features = Landmarks(jnp.asarray(landmarks, jnp.float32), jnp.asarray(root, jnp.float32))
-    found, at_landmarks = (np.asarray(eqx.filter_jit(features)(jnp.asarray(x, jnp.float32))) for x in (points, landmarks))
+    found, at_landmarks = (
+        np.asarray(eqx.filter_jit(features)(jnp.asarray(x, jnp.float32))) for x in (points, landmarks)
+    )
     np.testing.assert_allclose(found @ at_landmarks.T, gaussian_kernel(points, landmarks), **FLOAT)
     assert np.all(np.sum(found**2, axis=1) <= 1.0 + FLOAT["rtol"])
 
