@@ -169,7 +169,8 @@ def fill(skeleton: PyTree, leaves: Mapping[str, np.ndarray], path: Path, *, fini
             raise InputError(f"{path}: leaf {jax.tree_util.keystr(where)} has type {value.dtype}, not {wanted.dtype}.")
         if finite and np.issubdtype(value.dtype, np.floating) and not np.isfinite(value).all():
             raise InputError(f"{path}: leaf {jax.tree_util.keystr(where)} holds NaN or infinity.")
-        return jax.device_put(value)  # `jnp.asarray` would compile a program for each shape
+        # `jnp.asarray` would compile a program for each shape. A copy, since JAX keeps the memory that it is given.
+        return jax.device_put(value.copy())
 
     return jax.tree_util.tree_map_with_path(leaf, skeleton)
 
