@@ -45,7 +45,8 @@ def with_random_parameters(build, key, scale=0.4):
 
     def draw(leaf):
         random = isinstance(leaf, jax.ShapeDtypeStruct) and jnp.issubdtype(leaf.dtype, jnp.floating)
-        return jnp.asarray(scale * rng.normal(size=leaf.shape), leaf.dtype) if random else leaf
+        # `jnp.asarray` would compile a program for each shape.
+        return jax.device_put(np.asarray(scale * rng.normal(size=leaf.shape), leaf.dtype)) if random else leaf
 
     return jax.tree.map(draw, eqx.filter_eval_shape(build, key))
 

@@ -102,7 +102,7 @@ def test_a_branch_of_the_successors_is_a_call(calls):
     ends, log_probs = jax.jit(jax.vmap(listed.successors, (0, None)))(listed.states(), policy)
     jax.block_until_ready(ends)
     assert calls == [7.0] * (9 * 4)
-    wanted = jax.vmap(environment.successors, (0, None))(environment.states(), policy)
+    wanted = jax.jit(jax.vmap(environment.successors, (0, None)))(environment.states(), policy)
     np.testing.assert_array_equal(ends, wanted[0])
     np.testing.assert_array_equal(log_probs, wanted[1])
 

@@ -161,7 +161,7 @@ def test_the_density_of_a_reference_is_that_of_its_samples(name):
 
 @pytest.mark.parametrize("matrix", [reflecting, circular])
 def test_moves_on_a_grid_keep_the_mass_and_the_moments(matrix):
-    moves = np.asarray(matrix(60, 3.25, 2.0))
+    moves = np.asarray(jax.jit(matrix, static_argnums=0)(60, 3.25, 2.0))
     np.testing.assert_allclose(moves.sum(axis=1), 1.0, **FLOAT)
     offset = np.arange(60) - 30
     np.testing.assert_allclose(moves[30] @ offset, 3.25, rtol=0, atol=1e-3)
@@ -170,7 +170,7 @@ def test_moves_on_a_grid_keep_the_mass_and_the_moments(matrix):
 
 
 def test_a_maze_is_connected_and_its_walls_have_two_sides(key):
-    sides = np.asarray(random_maze(key)).reshape(8, 8, 4)
+    sides = np.asarray(jax.jit(random_maze)(key)).reshape(8, 8, 4)
     np.testing.assert_array_equal(sides[1:, :, 0], sides[:-1, :, 1])
     np.testing.assert_array_equal(sides[:, 1:, 2], sides[:, :-1, 3])
     assert not any(outside.any() for outside in (sides[0, :, 0], sides[-1, :, 1], sides[:, 0, 2], sides[:, -1, 3]))

@@ -179,7 +179,7 @@ def test_a_game_that_is_over_stays_so(key):
 
     after, outcome, legal, log_probs = look(key, final)
     assert outcome == OVER
-    assert eqx.tree_equal(after, final)
+    assert eqx.tree_equal(*jax.device_get((after, final)))
     assert not np.any(legal)
     for found in log_probs:
         assert np.all(np.asarray(found) == -np.inf)

@@ -29,6 +29,12 @@ from nbf.spaces import Lattice
 LINE = nbf.Box((-4.0,), (4.0,), bounded=False)
 
 
+@eqx.filter_jit
+def started(filter, key, environment):
+    """The first state, by one program."""
+    return filter.init(key, environment)
+
+
 def wandering(log_likelihood, *, needs_policy=False):
     """A position on a line, by functions."""
     return nbf.environment(
@@ -55,7 +61,7 @@ class Vectorial(Gridworld):
 def test_a_likelihood_is_one_number(name, key):
     grid, policy = small_grid()
     world, filter = Vectorial(grid.space, grid.error), FILTERS[name]()
-    start = eqx.filter_jit(filter.init)(key, world)
+    start = started(filter, key, world)
     with pytest.raises(InputError, match=r"log_likelihood.*Vectorial.*shape \(1,\).*value\[0\]"):
         filter.step(key, start, 0, world, policy)
 
@@ -84,7 +90,7 @@ def test_likelihoods_that_are_none_are_counted(name, value, key):
     }  # fmt: skip
     filter, told = filters[name], []
     for world in (partly(value), partly(0.0)):
-        told.append(filter.step(key, filter.init(key, world), 1, world, jnp.asarray(0.0)))
+        told.append(filter.step(key, started(filter, key, world), 1, world, jnp.asarray(0.0)))
     (state, info), (sound, nothing) = told
     assert int(nothing.invalid) == 0
     assert 0 < int(info.invalid) < 64
@@ -110,7 +116,7 @@ def test_invalid_likelihoods_of_real_vectors_are_counted(key):
     _, policy = family.sample(key)
     counted = []
     for filter in (nbf.PointMassFilter(6), nbf.RegularizedParticleFilter(64, candidates=64, defensive=1.0)):
-        _, info = filter.step(key, filter.init(key, world), 3.0, world, policy)
+        _, info = filter.step(key, started(filter, key, world), 3.0, world, policy)
         counted.append(int(info.invalid))
         assert counted[-1] > 0
         assert not bool(info.recovered)
@@ -134,7 +140,7 @@ WORLDS = {
 def test_a_missing_policy_is_named(name, key):
     (world, observation), filter = WORLDS[name](), nbf.ParticleFilter(4)
     with pytest.raises(InputError, match=r"policy is None.*transition.*pass that of this step"):
-        filter.step(key, filter.init(key, world), observation, world, None)
+        filter.step(key, started(filter, key, world), observation, world, None)
     with pytest.raises(InputError, match="policy is None"):
         nbf.rollout(key, world, None, 2)
 
@@ -166,14 +172,14 @@ def grid_of(side):
 )
 def test_a_state_of_another_filter_is_refused(made, used, key):
     grid, policy = small_grid()
-    state = FILTERS[made]().init(key, grid)
+    state = started(FILTERS[made](), key, grid)
     with pytest.raises(InputError, match=r"not a state of \w+ in Gridworld.*filter\.init"):
         FILTERS[used]().step(key, state, 0, grid, policy)
 
 
 def test_a_state_of_another_number_of_particles_is_refused(key):
     grid, policy = small_grid()
-    state = nbf.ParticleFilter(8).init(key, grid)
+    state = started(nbf.ParticleFilter(8), key, grid)
     with pytest.raises(InputError, match=r"\[8, 2\].*\[16, 2\]"):
         nbf.ParticleFilter(16).step(key, state, 0, grid, policy)
 
@@ -183,8 +189,8 @@ def test_a_state_of_another_number_of_particles_is_refused(key):
 def test_a_state_of_another_space_is_refused(filter, key):
     """Whenever that is: at the start, after a step, and after the environment has been used."""
     (large, policy), (small, other) = grid_of(8), grid_of(5)
-    state = filter.init(key, large)
-    own, _ = filter.step(key, filter.init(key, small), 0, small, other)
+    state = started(filter, key, large)
+    own, _ = filter.step(key, started(filter, key, small), 0, small, other)
     for each in (state, filter.step(key, state, 0, large, policy)[0]):
         with pytest.raises(InputError, match=r"over lattice\(8, 8\).*lattice\(5, 5\)"):
             filter.step(key, each, 0, small, other)
@@ -194,7 +200,7 @@ def test_a_state_of_another_space_is_refused(filter, key):
 def test_the_space_of_a_state_is_not_saved(key, tmp_path):
     """A file of before, without it, is read as it was."""
     grid, _ = grid_of(5)
-    state = nbf.ParticleFilter(4).init(key, grid)
+    state = started(nbf.ParticleFilter(4), key, grid)
     nbf.save_state(tmp_path / "a", state._replace(space=None))
     loaded = nbf.load_state(tmp_path / "a", like=state)
     assert loaded.space == state.space == "lattice(5, 5)"

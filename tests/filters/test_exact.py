@@ -221,8 +221,8 @@ def test_a_categorical_belief_is_the_distribution_it_says(key):
 def test_bayes_is_the_product_of_prior_and_likelihood(key):
     """Nobody moves: the posterior is p·H, normalised."""
     world = three_rooms()
-    stays = jnp.asarray(1.0)
-    result, log_evidence = bayes(world.start, jnp.asarray(1), world, transition_kernel(world, stays))
+    step = jax.jit(lambda world, seen, stays: bayes(world.start, seen, world, transition_kernel(world, stays)))
+    result, log_evidence = step(world, np.int32(1), np.float32(1.0))
     joint = np.asarray(world.start, np.float64) * np.asarray(world.symbols, np.float64)[range(3), range(3), 1]
     np.testing.assert_allclose(result, joint / joint.sum(), **FLOAT)
     np.testing.assert_allclose(log_evidence, np.log(joint.sum()), **FLOAT)

@@ -149,9 +149,9 @@ def test_a_policy_without_any_probability_changes_nothing(key):
 def uniform_game(cards):
     """The environments of the first three rounds of a game in which the observer wins, loses and draws."""
     game, middle = GoofspielGame(cards), cards // 2
-    bids = jnp.arange(cards - 1).at[:3].set(jnp.asarray([middle + 1, middle, middle - 1]))
-    record = bids, jnp.arange(cards - 1), jnp.full(cards - 1, DRAW).at[:2].set(jnp.asarray([WIN, LOSS]))
-    deck = jnp.arange(cards) < cards - 1
+    bids, outcomes = np.arange(cards - 1, dtype=np.int32), np.full(cards - 1, DRAW, np.int32)
+    bids[:3], outcomes[:2] = [middle + 1, middle, middle - 1], [WIN, LOSS]
+    deck, *record = map(jax.device_put, (np.arange(cards) < cards - 1, bids, np.arange(cards - 1), outcomes))
     return bids[:3], [goofspiel(game, deck, jnp.int32(time), *record) for time in range(3)]
 
 

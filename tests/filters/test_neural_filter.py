@@ -63,9 +63,20 @@ def many(filter, keys, environment, policy, observations: Any = OBSERVATIONS):
     return jax.vmap(lambda key: run(filter, key, observations, environment, policy))(keys)
 
 
+@eqx.filter_jit
+def started(filter, key, environment):
+    """The first state, by one program."""
+    return filter.init(key, environment)
+
+
+def without_carried(state):
+    """The same state, of which no particle is carried on."""
+    return eqx.tree_at(lambda state: state.carried_share, state, np.zeros((), np.float32))
+
+
 def stepped(filter, key, environment, policy):
     """The same of one run, step by step, whose program tests share; and the last state."""
-    state, found = eqx.filter_jit(filter.init)(key, environment), []
+    state, found = started(filter, key, environment), []
     for t, observation in enumerate(OBSERVATIONS):
         state, info = filter.step(jax.random.fold_in(key, t), state, observation, environment, policy)
         found.append((state, info))
@@ -221,7 +232,7 @@ def test_carried_particles_are_a_share_of_the_next_belief(model, key):
     filter = NeuralBayesianFilter(model(Lattice((3, 3))), CALLS)
     bare = NeuralBayesianFilter(model(Lattice((3, 3))), CALLS, proposal=BranchProposal(carry=None))
     points = jnp.asarray(Lattice((3, 3)).points())
-    start = eqx.tree_at(lambda state: state.carried_share, filter.init(key, environment), jnp.zeros(()))
+    start = without_carried(started(filter, key, environment))
     first, _ = filter.step(key, start, OBSERVATIONS[0], environment, policy)
     share = float(first.carried_share)
     exact = ExactFilter()
@@ -264,7 +275,7 @@ def test_while_chance_has_no_part_any_model_will_do(model, truth, key):
 def test_a_belief_with_carried_particles_is_sampled_as_it_says(key):
     environment, policy = small_grid()
     filter = NeuralBayesianFilter(Forgetful(Lattice((3, 3))), CALLS)
-    start = eqx.tree_at(lambda state: state.carried_share, filter.init(key, environment), jnp.zeros(()))
+    start = without_carried(started(filter, key, environment))
     state, _ = filter.step(key, start, OBSERVATIONS[0], environment, policy)
     assert 0.0 < float(state.carried_share) < 1.0
     belief, space = filter.belief(state, environment), Lattice((3, 3))
@@ -279,7 +290,7 @@ def test_a_belief_with_carried_particles_is_sampled_as_it_says(key):
 def test_particles_that_a_new_environment_forbids_are_not_carried(model, key):
     environment, policy = small_grid()
     filter = NeuralBayesianFilter(model(Lattice((3, 3))), CALLS)
-    state, _ = filter.step(key, filter.init(key, environment), OBSERVATIONS[0], environment, policy)
+    state, _ = filter.step(key, started(filter, key, environment), OBSERVATIONS[0], environment, policy)
     free = np.isin(np.arange(9), [4, 7, 8])
     for legal in (free, np.asarray(state.embedding) <= 0):
         world = Gridworld(Lattice((3, 3), jnp.asarray(legal)), jnp.asarray(0.3))
@@ -291,7 +302,7 @@ def test_particles_that_a_new_environment_forbids_are_not_carried(model, key):
 def test_what_chance_made_is_not_carried(key):
     """One branch of each of nine cells is no expansion."""
     environment, policy = small_grid()
-    start = tabular(9).init(key, environment)
+    start = started(tabular(9), key, environment)
     state, _ = tabular(9).step(key, start, OBSERVATIONS[0], environment, policy)
     assert float(state.carried_share) == 0.0
 
@@ -337,7 +348,7 @@ def test_a_proposal_that_does_not_suit_an_environment_is_refused(key):
     for message, (filter, environment) in wrong.items():
         with pytest.raises(InputError, match=message):
             filter.init(key, environment)
-        state = tabular(filter.num_particles).init(key, grid)
+        state = started(tabular(filter.num_particles), key, grid)
         with pytest.raises(InputError, match=message):
             filter.update(key, state, None, environment, policy)
 
@@ -359,7 +370,7 @@ def test_parts_that_a_filter_cannot_use_are_refused(monkeypatch):
 def test_the_constants_of_a_part_are_used(key):
     """A ridge without bound leaves the model as it is, and a rule that carries nothing is none."""
     grid, policy = small_grid()
-    start = eqx.tree_at(lambda state: state.embedding, tabular(8).init(key, grid), jnp.eye(9)[8])
+    start = eqx.tree_at(lambda state: state.embedding, started(tabular(8), key, grid), np.eye(9, dtype=np.float32)[8])
     found = {}
     for name, parts in {
         "none": {"correction": NoCorrection()},
@@ -371,7 +382,7 @@ def test_the_constants_of_a_part_are_used(key):
     np.testing.assert_allclose(found["stiff"], found["none"], **FLOAT)
     assert np.abs(found["matched"] - found["none"]).max() > 0.01
     nothing = tabular(35, proposal=BranchProposal(CarryRule(share=0.0)))
-    inexact = eqx.tree_at(lambda state: state.carried_share, nothing.init(key, grid), jnp.zeros(()))
+    inexact = without_carried(started(nothing, key, grid))
     assert float(nothing.step(key, inexact, 1, grid, policy)[0].carried_share) == 0.0
 
 
@@ -502,7 +513,7 @@ def test_the_estimate_is_the_self_normalised_sum(key):
 
 def test_the_first_embedding_is_that_of_the_start(key):
     environment, _ = small_grid()
-    state = tabular(4).init(key, environment)
+    state = started(tabular(4), key, environment)
     np.testing.assert_allclose(state.embedding, np.exp(environment.initial_log_probs()), **FLOAT)
     assert state.particles.states.shape == (4, 2)
     np.testing.assert_allclose(np.exp(state.particles.log_weights).sum(), 1.0, **FLOAT)
@@ -533,7 +544,7 @@ class Unlisted(Environment):
 def test_a_start_that_cannot_be_listed_is_sampled(key):
     grid, policy = small_grid()
     filter, environment = tabular(64, initial_samples=5000), Unlisted(grid.space, grid)
-    state = jax.jit(lambda key: filter.init(key, environment))(key)
+    state = started(filter, key, environment)
     assert_frequencies(5000 * np.asarray(state.embedding), np.asarray(grid.free) / 8, detects=0.06)
     state, info = filter.step(key, state, jnp.asarray(1), environment, policy)
     assert np.all(np.isfinite(state.embedding))
@@ -696,7 +707,7 @@ def test_a_model_for_another_space_is_refused(name, key):
     filter = NeuralBayesianFilter(MODELS[name](key, (3, 4)), 4)
     with pytest.raises(InputError, match=r"\(3, 4\).*\(3, 3\)"):
         filter.init(key, environment)
-    state = tabular(4).init(key, environment)
+    state = started(tabular(4), key, environment)
     with pytest.raises(InputError, match=r"\(3, 4\).*\(3, 3\)"):
         filter.update(key, state, jnp.asarray(0), environment, policy)
 

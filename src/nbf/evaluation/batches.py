@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 
 def in_batches(
@@ -35,11 +35,22 @@ def in_batches(
     count = jax.tree.leaves(arguments)[0].shape[0]
     results = []
     for start in range(0, count, batch):
-        chosen = jnp.minimum(jnp.arange(start, start + batch), count - 1)
-        part = function(*jax.tree.map(lambda leaf: leaf[chosen], arguments))  # noqa: B023
+        chosen = np.minimum(np.arange(start, start + batch), count - 1)
+        part = function(*(arguments if batch == count else _rows(arguments, chosen)))
         results.append(jax.tree.map(np.asarray, part))
         advance(min(batch, count - start))
     return jax.tree.map(lambda *parts: np.concatenate(parts)[:count], *results)
+
+
+def _rows(arguments: tuple[PyTree, ...], chosen: Int[np.ndarray, " batch"]) -> tuple[PyTree, ...]:
+    """Some entries of all arguments; those of NumPy stay there."""
+    compiled, plain = eqx.partition(arguments, lambda leaf: isinstance(leaf, jax.Array))
+    return eqx.combine(_compiled_rows(compiled, chosen), jax.tree.map(lambda leaf: leaf[chosen], plain))
+
+
+@jax.jit  # one program for all leaves, instead of several for each shape
+def _compiled_rows(arguments: PyTree, chosen: Int[Array, " batch"]) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf[chosen], arguments)
 
 
 def mean_and_error(values: Float[np.ndarray, " episodes *rest"]) -> tuple[np.ndarray, np.ndarray]:

@@ -20,7 +20,6 @@ from typing import Any, get_args, get_type_hints
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 from safetensors import SafetensorError, safe_open
@@ -170,7 +169,8 @@ def fill(skeleton: PyTree, leaves: Mapping[str, np.ndarray], path: Path, *, fini
             raise InputError(f"{path}: leaf {jax.tree_util.keystr(where)} has type {value.dtype}, not {wanted.dtype}.")
         if finite and np.issubdtype(value.dtype, np.floating) and not np.isfinite(value).all():
             raise InputError(f"{path}: leaf {jax.tree_util.keystr(where)} holds NaN or infinity.")
-        return jnp.asarray(value)
+        # `jnp.asarray` would compile a program for each shape. A copy, since JAX keeps the memory that it is given.
+        return jax.device_put(value.copy())
 
     return jax.tree_util.tree_map_with_path(leaf, skeleton)
 

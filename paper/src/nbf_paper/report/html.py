@@ -25,6 +25,8 @@ CSS_PIXEL = 96 / 160
 WIDE, TALLEST = 700, 1000
 """A picture wider than this scrolls on a phone, instead of becoming too small to read; none is taller than that."""
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+MARKED = re.compile(r"`(?P<code>[^`]+)`|\*\*(?P<strong>[^*]+)\*\*|\*(?P<em>[^*]+)\*")
+"""Words that Markdown marks."""
 
 
 @dataclass(frozen=True)
@@ -159,12 +161,12 @@ def _table(
 
 def markup(text: str) -> str:
     """Text as HTML, with Markdown's `code`, **strong** and *emphasis*, not nested."""
+    return MARKED.sub(_tagged, escape(text))
 
-    def tagged(found: re.Match[str]) -> str:
-        tag = str(found.lastgroup)
-        return f"<{tag}>{found[tag]}</{tag}>"
 
-    return re.sub(r"`(?P<code>[^`]+)`|\*\*(?P<strong>[^*]+)\*\*|\*(?P<em>[^*]+)\*", tagged, escape(text))
+def _tagged(found: re.Match[str]) -> str:
+    tag = str(found.lastgroup)
+    return f"<{tag}>{found[tag]}</{tag}>"
 
 
 def read_markdown(table: str) -> tuple[list[list[str]], list[bool], str]:
