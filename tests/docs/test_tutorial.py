@@ -49,7 +49,7 @@ def small(family: Any, *arguments: Any, **options: Any) -> nbf.Comparison | str:
     """In the place of `nbf.compare`, which has tests of its own: the same with fewer rows and no times. Without a
     network, an episode."""
     if not arguments:
-        states, seen = nbf.rollout(jax.random.key(0), *family, 20)
+        states, seen = nbf.rollout(jax.random.key(0), family[0], family[1], 20)
         assert np.all(np.isfinite(states))
         assert np.all(np.isfinite(seen))
         return "an episode"

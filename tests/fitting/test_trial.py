@@ -13,8 +13,8 @@ from fits import untrained_on_a_line
 
 import nbf
 from nbf.errors import InputError
-from nbf.fitting import fit as fitting
 from nbf.fitting import race
+from nbf.fitting import trial as trials
 from nbf.fitting.compare import ComparisonStopped, trial
 from nbf.fitting.comparison import Comparison
 from nbf.fitting.fitted import FittedModel
@@ -73,8 +73,8 @@ def attempt(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> FittedMode
     def fails(*_, **__):
         raise error
 
-    monkeypatch.setattr(fitting, "tried", fails)
-    return fitting._tried(line(), untrained_on_a_line(CELLS), 2, 3, 0, False)
+    monkeypatch.setattr(trials, "trial", fails)
+    return trials.with_trial(line(), untrained_on_a_line(CELLS), 2, 3, 0, False)
 
 
 def test_a_trial_that_cannot_be_made_loses_no_model(monkeypatch):
@@ -84,7 +84,7 @@ def test_a_trial_that_cannot_be_made_loses_no_model(monkeypatch):
 
 
 def test_a_trial_that_is_stopped_loses_no_model(monkeypatch):
-    with warnings.catch_warnings(), pytest.raises(fitting.TrialStopped, match="the model is trained") as stop:
+    with warnings.catch_warnings(), pytest.raises(trials.TrialStopped, match="the model is trained") as stop:
         attempt(monkeypatch, ComparisonStopped(tried()))
     assert stop.value.fitted.trial == tried()
     assert jax.tree.leaves(stop.value.fitted.model)

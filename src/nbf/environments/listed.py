@@ -101,18 +101,7 @@ def listed_environment(
     count = _count(branches, num_branches)
     start = functools.partial(_initial, every, initial)
     move = branches or (lambda state, policy, *more: (state[None], jnp.zeros(1)))
-
-    def init(key: Key[Array, ""], *more: PyTree) -> State:
-        log_probs = start()
-        alike = initial is None
-        drawn = jax.random.randint(key, (), 0, len(log_probs)) if alike else prng.categorical(key, jnp.exp(log_probs))
-        return jax.tree.map(lambda leaf: leaf[drawn], every())
-
-    def transition(key: Key[Array, ""], state: State, policy: Policy, *more: PyTree) -> State:
-        ends, log_probs = move(state, policy, *more)
-        branch = prng.categorical(key, jnp.exp(log_probs)) if count > 1 else 0
-        return jax.tree.map(lambda leaf: leaf[branch], ends)
-
+    init, transition = _draws(every, start, move, alike=initial is None, moves=count > 1)
     plain = environment(
         init=init, transition=transition, observe=observe, log_likelihood=log_likelihood, space=space,
         parameters=parameters, symbols=symbols,
@@ -121,6 +110,22 @@ def listed_environment(
         plain.space, plain.parameters, plain.functions, plain.structure, plain.leaves, plain.symbols, plain.emission,
         (every, place, start), move, count,
     )  # fmt: skip
+
+
+def _draws(every: Callable, start: Callable, move: Callable, *, alike: bool, moves: bool) -> tuple[Callable, Callable]:
+    """`init` and `transition`, which draw from what is listed."""
+
+    def init(key: Key[Array, ""], *more: PyTree) -> State:
+        log_probs = start()
+        drawn = jax.random.randint(key, (), 0, len(log_probs)) if alike else prng.categorical(key, jnp.exp(log_probs))
+        return jax.tree.map(lambda leaf: leaf[drawn], every())
+
+    def transition(key: Key[Array, ""], state: State, policy: Policy, *more: PyTree) -> State:
+        ends, log_probs = move(state, policy, *more)
+        branch = prng.categorical(key, jnp.exp(log_probs)) if moves else 0
+        return jax.tree.map(lambda leaf: leaf[branch], ends)
+
+    return init, transition
 
 
 def _listing(

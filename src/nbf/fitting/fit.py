@@ -11,7 +11,6 @@ enumerated, else from a large particle filter.
 from __future__ import annotations
 
 import time
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,11 +24,8 @@ from nbf.contracts import Environment, Family, Filter, Policy, StateSpace
 from nbf.environments.functional import as_family
 from nbf.errors import InputError
 from nbf.evaluation.calibration import calibrate
-from nbf.filters.checks import check_counts
 from nbf.filters.neural import RegeneratingProposal, Shares, default_proposal
 from nbf.fitting.budget import Budget
-from nbf.fitting.compare import ComparisonStopped
-from nbf.fitting.compare import trial as tried
 from nbf.fitting.fitted import FittedModel
 from nbf.fitting.shares import BELIEFS as SHARE_BELIEFS
 from nbf.fitting.shares import earned_shares
@@ -42,6 +38,7 @@ from nbf.fitting.teacher import (
     pooled,
     reference_of,
 )
+from nbf.fitting.trial import check_trial, with_trial
 from nbf.models.autoregressive import AutoregressiveConfig
 from nbf.models.belief_model import AnyDecoder, AnyEncoder, ModelConfig, space_config
 from nbf.models.dequantization import DequantizedFlowConfig
@@ -135,51 +132,40 @@ def fit(
         minutes: Time for all of it, compilation included, which bounds the steps; None is 5, unless `steps` is named.
         steps: Number of training steps, at most, however long they take.
         resume: File of the run in progress, from which a stopped run continues.
-        trial: Episodes on which the filter is tried at the end, beside the prior, filters without a network and its
-            ceiling; 0 for none.
+        trial: Episodes on which the filter is tried at the end, beside others and its ceiling; 0 for none.
         progress: Whether to show progress bars.
 
     Returns:
-        The trained model with its calibration and the trial of its filter. Ctrl-C in the trial raises `TrialStopped`,
-        which has the model.
+        The trained model with its calibration and its trial, in which Ctrl-C raises `TrialStopped`, with the model.
     """
-    check_counts("nbf.fit", least=0, trial=trial)
-    if trial == 1:
-        raise InputError("A trial needs 2 episodes at least, for a standard error, or 0 for no trial; got trial=1.")
+    check_trial(trial)
     budget, family = Budget.of(minutes, steps), as_family(family)
     environment, horizon = _drawn(family, seed), horizon_of(family, horizon)
     taught = {"horizon": horizon, "particles": particles, "teacher": teacher, "wall_band": wall_band}
-    source, name, quality = _taught(seed, family, environment, taught)
     config = _model_config(environment.space, decoder, encoder, embedding)
     settings = training if steps is None else replace(training, steps=steps)
-    purpose = _purpose(config, horizon, name, wall_band, environment)
+    fitted = _fitted(seed, family, environment, taught, config, settings, budget, resume, progress)
+    return with_trial(family, fitted, trial, horizon, seed, progress)
+
+
+def _fitted(
+    seed: int,
+    family: Family,
+    environment: Environment,
+    taught: dict[str, Any],
+    config: ModelConfig,
+    settings: FitConfig,
+    budget: Budget,
+    resume: str | Path | None,
+    progress: bool,
+) -> FittedModel:
+    """The trained model with what is measured of it."""
+    source, name, quality = _taught(seed, family, environment, taught)
+    purpose = _purpose(config, taught["horizon"], name, taught["wall_band"], environment)
     with without_alarms():
         trained, before = _train(seed, config, source, environment.space, settings, purpose, budget, resume, progress)
         fitted = _measured(seed, trained, config, source, name, quality, environment, progress)
-        if trial:
-            fitted = _tried(family, fitted, trial, horizon, seed, progress)
     return replace(fitted, seconds=before + budget.spent)
-
-
-class TrialStopped(KeyboardInterrupt):
-    """`nbf.fit` was interrupted while it tried the filter: the model is trained, and `fitted` has it."""
-
-    def __init__(self, fitted: FittedModel):
-        super().__init__("the model is trained; `fitted` of this error has it")
-        self.fitted = fitted
-
-
-def _tried(family: Family, fitted: FittedModel, episodes: int, horizon: int, seed: int, progress: bool) -> FittedModel:
-    """The model with the trial of its filter. No trial is worth losing a trained model for."""
-    try:
-        return replace(
-            fitted, trial=tried(family, fitted, episodes=episodes, horizon=horizon, seed=seed, progress=progress)
-        )
-    except ComparisonStopped as stop:
-        raise TrialStopped(replace(fitted, trial=stop.comparison)) from None
-    except InputError as error:
-        warnings.warn(f"The model is trained, but its filter could not be tried: {error}", stacklevel=4)
-        return fitted
 
 
 def _purpose(config: ModelConfig, horizon: int, name: str, wall_band: float, environment: Environment) -> str:
