@@ -11,7 +11,7 @@ from tyro.conf import arg
 
 from nbf_paper.experiments.choices.experiment import Amount, Experiment, Part
 from nbf_paper.experiments.job import Job
-from nbf_paper.names import DIFFUSE, GRIDWORLDS, LONG, TRIANGULATION
+from nbf_paper.names import DIFFUSE, FIXED, LONG, RANDOM, TRIANGULATION
 from nbf_paper.report.tables import Page
 
 
@@ -48,8 +48,10 @@ class Beyond(Experiment):
 
     @classmethod
     def parts(cls) -> tuple[Part, ...]:
-        grids = (*GRIDWORLDS, DIFFUSE, LONG, TRIANGULATION)
-        return (Part(cls(config=grids), seeds=3), Part(cls(config=("k=5", "k=6", "k=7")), seeds=3))
+        others = (*RANDOM, DIFFUSE, LONG, TRIANGULATION)
+        games = ("k=5", "k=6", "k=7")
+        # On fixed grids the grid is the seed.
+        return (Part(cls(config=FIXED), seeds=5), Part(cls(config=others), seeds=3), Part(cls(config=games), seeds=3))
 
     @classmethod
     def quick_parts(cls) -> tuple[Part, ...]:
