@@ -8,14 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nbf.errors import InputError
-from nbf_paper.audit import pages, prices, times
+from nbf_paper.audit import pages, prices, times, zoo
 from nbf_paper.audit.arithmetic import EXACT, ONE_SEED, Derived
 from nbf_paper.audit.documents import Printed, tables
 from nbf_paper.audit.grids import Answer, check_grid, grid_of
 from nbf_paper.audit.sources import Book
 
-SPECIAL: Mapping[str, Callable[[Book, Printed], Answer]] = {**pages.TABLES, **prices.TABLES, **times.TABLES}
-LABELS = ("Filter", "Decoder", "Model", "Package", "called", "Configuration", "Gradient step", "Filters x particles")
+SPECIAL: Mapping[str, Callable[[Book, Printed], Answer]] = {
+    **pages.TABLES,
+    **prices.TABLES,
+    **times.TABLES,
+    **zoo.TABLES,
+}
+LABELS = (
+    "Filter", "Problem", "Decoder", "Model", "Package", "called", "Configuration", "Gradient step",
+    "Filters x particles",
+)  # fmt: skip
 """Heads of columns that hold names, not numbers."""
 SPREAD = ("wall-clock", "wall-clock-gradient")
 """Tables in which ± is a standard deviation, as their captions say."""
@@ -96,7 +104,7 @@ def audit(results: Path, documents: Iterable[Path], name: str | None = None) -> 
 
 
 def _answer(book: Book, table: Printed) -> Answer:
-    grid = grid_of(table.name, book)
+    grid = zoo.GRIDS.get(table.name) or grid_of(table.name, book)
     if grid is not None:
         return check_grid(book, table, grid)
     if table.name not in SPECIAL:

@@ -12,7 +12,7 @@ FILTERS = {
     "Exact": "exact", "Approx Beliefs": "approx", "NBF": "nbf", "Fine-tuned": "fine-tuned", "Recurrent": "recurrent",
     "Kalman": "kalman", "EKF": "ekf", "UKF": "ukf", "CKF": "ckf", "EnKF": "enkf", "Exact samples": "emp",
     "Fearnhead–Clifford": "branching", "PF + KDE": "pf-kde", "PF": "pf", "Regularized PF": "pf-regularized",
-    "Prior": "prior",
+    "Prior": "prior", "Reference": "reference",
 }  # fmt: skip
 MODEL_ARMS = {"paper's flow": "faithful", "paper's flow to the letter": "paper", "wide softmax": "wide"}
 """The arms of models that are called otherwise in tables."""

@@ -31,7 +31,7 @@ COLUMNS = {
     "NBF (32)": ("nbf", "", 32), "Ceiling": ("approx", "", 0),
 }  # fmt: skip
 """Filter, arm and particles of the columns of the summary."""
-WITHOUT = ("Regularized PF (32)", "Fearnhead–Clifford (32)", "NBF (32), untrained")
+WITHOUT = ("PF (32)", "Regularized PF (32)", "Fearnhead–Clifford (32)", "NBF (32), untrained")
 """What the same number of calls reaches without a trained network."""
 SUMMARY = (
     "Log score of the true state in nats, mean over the steps; higher is better. Gain: of NBF (32) over the prior. "

@@ -46,4 +46,4 @@ class Zoo(Experiment):
 
     @classmethod
     def parts(cls) -> tuple[Part, ...]:
-        return (Part(cls(), seeds=3),)
+        return (Part(cls()),)

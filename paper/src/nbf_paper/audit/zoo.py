@@ -1,0 +1,68 @@
+"""The summary of the zoo: problems in the rows, filters in the columns, and what the network brings."""
+
+from __future__ import annotations
+
+import statistics
+
+from nbf_paper.audit.arithmetic import MISSING, Derived, is_mixed, mean_cell
+from nbf_paper.audit.documents import Printed
+from nbf_paper.audit.grids import Answer, Grid, missing
+from nbf_paper.audit.meaning import key_of
+from nbf_paper.audit.sources import Book, Line
+from nbf_paper.names import ZOO, ZOO_KINDS
+
+PLAIN = {"beliefs": lambda name: ZOO[name].kind, "split": lambda name: ZOO[name].split}
+"""Columns of words, fixed before anything was measured."""
+CEILING = {"Ceiling": "Approx Beliefs"}
+"""Heads that are called otherwise in other tables."""
+
+
+def _of(kind: str, metric: str, digits: int) -> Grid:
+    return Grid("zoo", metric, digits, lambda line: line.config in ZOO and ZOO[line.config].kind == kind)
+
+
+GRIDS = {f"zoo-{kind}": _of(kind, "log_score", 2) for kind in ZOO_KINDS} | {
+    f"zoo-{kind}-distance": _of(kind, "js" if kind == "discrete" else "energy", 3) for kind in ZOO_KINDS
+}
+"""The tables of one kind of problem."""
+
+
+def zoo_summary(book: Book, table: Printed) -> Answer:
+    """Log scores, and two columns that follow from them."""
+    answer = Answer()
+    filters = [(column, head) for column, head in table.columns("Problem", *PLAIN) if head not in ("gain", "network")]
+    shown: dict[tuple[int, int], list[Line]] = {}
+    for row, cells in enumerate(table.rows):
+        name = cells[0]
+        for column, head in filters:
+            shown[row, column] = book.group("zoo", key_of(CEILING.get(head, head), "zoo"), name, "log_score")
+        for head, word in PLAIN.items():
+            answer.cells[row, table.heads.index(head)] = Derived(word(name) if name in ZOO else MISSING)
+        values = {head: [line.value for line in shown[row, column]] for column, head in filters}
+        for head, cell in zip(("gain", "network"), _network(values), strict=True):
+            answer.cells[row, table.heads.index(head)] = cell
+    mixed = is_mixed(list(shown.values()))
+    answer.cells |= {place: mean_cell(lines, 2, mixed=mixed) for place, lines in shown.items()}
+    recorded = {line.config for line in book.lines("zoo") if line.metric == "log_score"}
+    answer.complaints += missing(recorded, (cells[0] for cells in table.rows), "row")
+    return answer
+
+
+def _network(values: dict[str, list[float]]) -> tuple[Derived, Derived]:
+    """The gain of NBF (32) over the prior, and how much of it no filter of 32 calls has without a trained network."""
+    means = {head: statistics.fmean(found) for head, found in values.items() if found}
+    rest = [mean for head, mean in means.items() if "(32)" in head and head != "NBF (32)"]
+    if "Prior" not in means or "NBF (32)" not in means or not rest:
+        return Derived(MISSING), Derived(MISSING)
+    gain = means["NBF (32)"] - means["Prior"]
+    own = max(0.0, min(gain, means["NBF (32)"] - max(rest)))
+    first = Derived("{}", ((gain, "+.2f"),), "NBF (32) less the prior")
+    if gain <= 0:
+        return first, Derived(MISSING, formula="there is no gain")
+    return first, Derived(
+        "{}%", ((100 * own / gain, ".0f"),), "what no filter of 32 calls without a network has / gain"
+    )
+
+
+TABLES = {"zoo-summary": zoo_summary}
+"""What derives each table."""
