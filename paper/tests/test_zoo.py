@@ -231,7 +231,7 @@ def test_the_page_has_two_tables_for_each_kind_that_was_measured(tmp_path):
     assert set(shown.tables) == shown.captions.keys()
     assert "terrain for exploration; rooms for confirmation" in shown.captions["zoo-many-moded"]
     labels = [line.split("|")[1].strip() for line in shown.tables["zoo-discrete"].splitlines()[2:7]]
-    assert labels == ["Reference", "Approx Beliefs", "NBF (32)", "NBF (32), untrained", "Prior"]
+    assert labels == ["Reference", "Approx Beliefs, fitted", "NBF (32), fitted", "NBF (32), untrained", "Prior"]
     assert "-3.00 ± 0.07" in shown.tables["zoo-discrete"]
 
 

@@ -27,6 +27,8 @@ def key_of(label: str, experiment: str) -> Key:
     filter = FILTERS.get(name, name)
     if filter not in ("nbf", "approx"):
         return (filter, rest, particles)
+    if experiment == "zoo":
+        return (filter, rest.removeprefix("fitted"), particles)
     model, _, update = rest.partition(", ")
     blind = "untrained, " if model.startswith(UNTRAINED) else ""
     model = model.removeprefix(UNTRAINED)

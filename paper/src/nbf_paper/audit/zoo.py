@@ -11,9 +11,10 @@ from nbf_paper.audit.meaning import key_of
 from nbf_paper.audit.sources import Book, Line
 from nbf_paper.names import ZOO, ZOO_KINDS
 
+OURS = "NBF (32), fitted"
 PLAIN = {"beliefs": lambda name: ZOO[name].kind, "split": lambda name: ZOO[name].split}
 """Columns of words, fixed before anything was measured."""
-CEILING = {"Ceiling": "Approx Beliefs"}
+CEILING = {"Ceiling": "Approx Beliefs, fitted"}
 """Heads that are called otherwise in other tables."""
 
 
@@ -51,11 +52,11 @@ def zoo_summary(book: Book, table: Printed) -> Answer:
 def _network(values: dict[str, list[float]]) -> tuple[Derived, Derived]:
     """The gain of NBF (32) over the prior, and how much of it no filter of 32 calls has without a trained network."""
     means = {head: statistics.fmean(found) for head, found in values.items() if found}
-    rest = [mean for head, mean in means.items() if "(32)" in head and head != "NBF (32)"]
-    if "Prior" not in means or "NBF (32)" not in means or not rest:
+    rest = [mean for head, mean in means.items() if "(32)" in head and head != OURS]
+    if "Prior" not in means or OURS not in means or not rest:
         return Derived(MISSING), Derived(MISSING)
-    gain = means["NBF (32)"] - means["Prior"]
-    own = max(0.0, min(gain, means["NBF (32)"] - max(rest)))
+    gain = means[OURS] - means["Prior"]
+    own = max(0.0, min(gain, means[OURS] - max(rest)))
     first = Derived("{}", ((gain, "+.2f"),), "NBF (32) less the prior")
     if gain <= 0:
         return first, Derived(MISSING, formula="there is no gain")

@@ -7,6 +7,7 @@ paper's, so that no label stands for two things in any two tables:
 |---|---|---|---|
 | gridworld, goofspiel, triangulation, fine-tuned | the model's | `faithful` is the paper's flow | the paper's; the default one if the arm ends in `-default` |
 | beyond | the update's | the one that `BEYOND` has for the domain | `faithful` is the paper's |
+| zoo | empty, or `untrained` | *fitted*: what `nbf.fit` chooses and trains for each problem | the default one |
 | simulation-cost, wall-clock | the model's, but `default` | that of the arm; with `default` as in beyond | the paper's; with `default` the default one |
 """  # noqa: E501
 
@@ -47,6 +48,8 @@ UPDATES = {"faithful": "paper's update", "default": "default update"}
 """The names of updates, where they are not those of their arms."""
 MIXED = ("simulation-cost", "wall-clock")
 """Experiments that have both updates, and arms that are models."""
+FITTED = "fitted"
+"""The model of the zoo: what nbf.fit chooses and trains for each problem."""
 UNTRAINED = "untrained, "
 """How the arm of a model begins that was never trained."""
 
@@ -68,6 +71,8 @@ def label(filter: str, arm: str = "", particles: int = 0, experiment: str = "", 
 
 def model_and_update(experiment: str, arm: str, config: str) -> tuple[str, str]:
     """What an arm of NBF or of Approx Beliefs stands for; empty where it need not be said."""
+    if experiment == "zoo":
+        return arm or FITTED, ""
     untrained, base = arm.startswith(UNTRAINED), arm.removeprefix(UNTRAINED)
     if experiment == "beyond" or base == "default":
         model, update = BEYOND[domain_of(config)] if config else "", UPDATES.get(base, base)

@@ -28,7 +28,7 @@ COLUMNS = {
     "Reference": ("reference", "", 0), "Prior": ("prior", "", 0), "PF (32)": ("pf", "", 32),
     "PF (1024)": ("pf", "", 1024), "Regularized PF (32)": ("pf-regularized", "", 32),
     "Fearnhead–Clifford (32)": ("branching", "", 32), "NBF (32), untrained": ("nbf", "untrained", 32),
-    "NBF (32)": ("nbf", "", 32), "Ceiling": ("approx", "", 0),
+    "NBF (32), fitted": ("nbf", "", 32), "Ceiling": ("approx", "", 0),
 }  # fmt: skip
 """Filter, arm and particles of the columns of the summary."""
 WITHOUT = ("PF (32)", "Regularized PF (32)", "Fearnhead–Clifford (32)", "NBF (32), untrained")
@@ -78,7 +78,7 @@ def _summary(records: list[Record]) -> str:
 
 def _gain(found: dict[str, Summary | None]) -> tuple[str, str]:
     """The gain of the default filter over the prior, and the network's part of it."""
-    prior, ours = found["Prior"], found["NBF (32)"]
+    prior, ours = found["Prior"], found["NBF (32), fitted"]
     others = [entry.value for column in WITHOUT if (entry := found[column]) is not None]
     if prior is None or ours is None or not others:
         return MISSING, MISSING
