@@ -102,6 +102,7 @@ def test_a_network_that_earns_its_place_is_not_spoken_against():
     [
         ([row("prior", "prior", None, None, 0.4), NEURAL], "the prior"),
         ([PRIOR, row("regularised", "regularised", 50, 60.0, 0.3), NEURAL], "regularised with as many calls"),
+        ([PRIOR, row("branching", "branching", 50, 60.0, 0.3), NEURAL], "branching with as many calls"),
         ([PRIOR, row("untrained", "untrained", 50, None, 0.4), NEURAL], "the same with an untrained network"),
     ],
 )

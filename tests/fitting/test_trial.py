@@ -77,10 +77,17 @@ def attempt(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> FittedMode
     return trials.with_trial(line(), untrained_on_a_line(CELLS), 2, 3, 0, False)
 
 
-def test_a_trial_that_cannot_be_made_loses_no_model(monkeypatch):
+@pytest.mark.parametrize("error", [InputError("no such thing"), RuntimeError("no such thing")], ids=str)
+def test_a_trial_that_cannot_be_made_loses_no_model(error, monkeypatch):
     with pytest.warns(UserWarning, match="The model is trained, but its filter could not be tried: no such thing"):
-        found = attempt(monkeypatch, InputError("no such thing"))
+        found = attempt(monkeypatch, error)
     assert found.trial is None
+
+
+def test_a_trial_that_is_stopped_before_its_first_row_loses_no_model(monkeypatch):
+    with pytest.raises(trials.TrialStopped) as stop:
+        attempt(monkeypatch, KeyboardInterrupt())
+    assert stop.value.fitted.trial is None
 
 
 def test_a_trial_that_is_stopped_loses_no_model(monkeypatch):

@@ -30,12 +30,17 @@ from nbf.errors import InputError
 from nbf.spaces import Lattice
 
 
+def _still(state: State, policy: Policy, *more: PyTree) -> tuple[State, Float[Array, " 1"]]:
+    """The only branch of a state that never moves."""
+    return jax.tree.map(lambda leaf: leaf[None], state), jnp.zeros(1)
+
+
 class ListedEnvironment(FunctionalEnvironment, KnownTransitions):
     """What `listed_environment` builds."""
 
     listing: tuple[Callable, ...] = eqx.field(static=True, default=())
     """The functions states(), index(state) and initial()."""
-    branches: Callable = eqx.field(static=True, default=lambda state, policy: (state[None], jnp.zeros(1)))
+    branches: Callable = eqx.field(static=True, default=_still)
     """Next states and log probabilities."""
     count: int = eqx.field(static=True, default=1)
     """How many branches leave a state."""
@@ -100,7 +105,7 @@ def listed_environment(
     every, place = _listing(space, states, index)
     count = _count(branches, num_branches)
     start = functools.partial(_initial, every, initial)
-    move = branches or (lambda state, policy, *more: (state[None], jnp.zeros(1)))
+    move = _still if branches is None else branches
     init, transition = _draws(every, start, move, alike=initial is None, moves=count > 1)
     plain = environment(
         init=init, transition=transition, observe=observe, log_likelihood=log_likelihood, space=space,

@@ -152,7 +152,8 @@ def reasons_against(row: Row, rows: Sequence[Row], by: Score) -> list[str]:
         f"the prior ({_loss(other, by)})" for other in rows if other.kind == "prior" and not is_better(row, other, by)
     ]
     for other in rows:
-        if other.kind == "regularised" and other.particles == row.particles and not is_better(row, other, by):
+        without = other.kind in ("regularised", "branching")
+        if without and other.particles == row.particles and not is_better(row, other, by):
             found.append(f"{other.name} with as many calls ({_loss(other, by)})")
         if other.kind == "untrained" and other.particles == row.particles and not is_better(row, other, by):
             found.append(f"the same with an untrained network ({_loss(other, by)})")

@@ -58,9 +58,10 @@ def with_trial(
     try:
         with without_alarms():
             found = trial(family, fitted, episodes=episodes, horizon=horizon, seed=seed, progress=progress)
-    except ComparisonStopped as stop:
-        raise TrialStopped(replace(fitted, trial=stop.comparison)) from None
-    except InputError as error:
+    except KeyboardInterrupt as stop:
+        so_far = stop.comparison if isinstance(stop, ComparisonStopped) else None
+        raise TrialStopped(replace(fitted, trial=so_far)) from None
+    except Exception as error:
         warnings.warn(f"The model is trained, but its filter could not be tried: {error}", stacklevel=3)
         return fitted
     return replace(fitted, trial=found, seconds=fitted.seconds + time.monotonic() - begin)

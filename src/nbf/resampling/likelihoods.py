@@ -69,5 +69,5 @@ def count_invalid(prior: Float[Array, "*any"], log_weights: Float[Array, "*any"]
     Returns:
         How many there are.
     """
-    # A sum of floats: XLA's CPU code for a sum of integers is slower by an eighth of a filter's whole update.
+    # A sum of floats: with one of integers, XLA's program of a whole update is slower on a CPU.
     return jnp.sum(jnp.where((prior > -jnp.inf) & is_invalid(log_weights), 1.0, 0.0)).astype(jnp.int32)
