@@ -19,8 +19,9 @@ from nbf.contracts import Family
 from nbf.errors import InputError
 from nbf.evaluation.calibration import Calibration
 from nbf.fitting.compare import ComparisonStopped
-from nbf.fitting.episodes import draw_episodes, microseconds, score
+from nbf.fitting.episodes import draw_episodes, score
 from nbf.fitting.rows import advantage
+from nbf.fitting.timing import microseconds
 from nbf.models.belief_model import LatticeConfig
 from nbf.models.enumerated import EnumeratedDecoderConfig
 from nbf.models.set_encoder import MeanConfig

@@ -1,4 +1,4 @@
-"""Fresh episodes of a family, and what filters make of them: scores, reference beliefs, and times.
+"""Fresh episodes of a family, and what filters make of them: scores and reference beliefs.
 
 Whole episodes are compiled, a batch of them at once. The filter is an argument: filters of one structure, such as those
 of several trained models, share one program.
@@ -8,11 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-import os
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, cast
 
 import equinox as eqx
@@ -33,8 +29,6 @@ from nbf.evaluation.energy import spread_of_draws, typical_width
 
 BATCH = 8
 """Episodes that are filtered together."""
-TIMED_EPISODES, TIMED_SECONDS, LEAST_TIMES = 4, 0.5, 5
-"""Episodes, one after the other, in each timed call; and for how long, and how often at least, it is called."""
 
 
 RUNS_ONCE = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -137,8 +131,15 @@ Look = Callable[[Key[Array, ""], FilterState, Environment, State, Any], Any]
 """`look(key, state, environment, true_state, extra)`, after a step."""
 
 
-def _by_step(episode: Episodes) -> tuple[Any, Callable[[Any], tuple[Environment, Policy]]]:
-    """What a scan over one episode takes of environment and policy, and the pair of a step from it."""
+def by_step(episode: Episodes) -> tuple[Any, Callable[[Any], tuple[Environment, Policy]]]:
+    """Split environment and policy of one episode for a scan over its steps.
+
+    Args:
+        episode: One episode.
+
+    Returns:
+        What the scan takes, and the pair of a step from it.
+    """
     pair = episode.environment, episode.policy
     if not episode.changing:
         return None, lambda _: pair
@@ -146,8 +147,16 @@ def _by_step(episode: Episodes) -> tuple[Any, Callable[[Any], tuple[Environment,
     return arrays, lambda changed: eqx.combine(changed, static)
 
 
-def _first(episode: Episodes) -> Environment:
-    changed, at = _by_step(episode)
+def first_environment(episode: Episodes) -> Environment:
+    """Take the environment in which a filter begins.
+
+    Args:
+        episode: One episode.
+
+    Returns:
+        The environment of the first step.
+    """
+    changed, at = by_step(episode)
     return at(at_step(changed, 0, changing=episode.changing))[0]
 
 
@@ -156,7 +165,7 @@ def _filtered(filter: Filter, key: Key[Array, ""], episode: Episodes, extra: PyT
     start_key, step_key = jax.random.split(key)
     states = jax.tree.map(lambda leaf: leaf[1:], episode.states)
     steps = jax.tree.leaves(states)[0].shape[0]
-    changing, at = _by_step(episode)
+    changing, at = by_step(episode)
 
     def step(state: FilterState, inputs: tuple[Any, ...]) -> tuple[FilterState, tuple[Any, Any]]:
         key, observation, true_state, extra, changed = inputs
@@ -166,7 +175,7 @@ def _filtered(filter: Filter, key: Key[Array, ""], episode: Episodes, extra: PyT
             state, info = filter.update(update_key, state, observation, now, control)
         return state, (look(look_key, state, now, true_state, extra), info.attempts)
 
-    start = filter.init(start_key, _first(episode))
+    start = filter.init(start_key, first_environment(episode))
     inputs = jax.random.split(step_key, steps), episode.observations, states, extra, changing
     return jax.lax.scan(step, start, inputs)[1]
 
@@ -218,7 +227,7 @@ def reference_beliefs(
     Returns:
         The reference after each step of each episode; and the unit of distances, None where states are listed.
     """
-    keys = jax.random.split(key, _count(episodes))
+    keys = jax.random.split(key, num_episodes(episodes))
     found = _over_episodes(functools.partial(_observe, filter), episodes, keys)
     if listable(instance(episodes, 0)[0]):
         return Reference(jnp.asarray(found), None, None), None
@@ -247,93 +256,42 @@ def score(
     Returns:
         The scores, as NumPy arrays.
     """
-    keys = jax.random.split(key, _count(episodes))
+    keys = jax.random.split(key, num_episodes(episodes))
     return _over_episodes(functools.partial(_score, filter, width), episodes, keys, reference)
 
 
-def _count(episodes: Episodes) -> int:
-    return jax.tree.leaves(episodes.observations)[0].shape[0]
+@_compiled_once
+def _log_scores(filter: Filter, static: Episodes, arrays: Episodes, keys: Any) -> Any:
+    def look(key: Any, state: FilterState, environment: Environment, true_state: State, extra: None) -> Any:
+        return log_prob(filter.belief(state, environment), true_state, environment)
+
+    return jax.vmap(lambda arrays, key: _filtered(filter, key, eqx.combine(arrays, static), None, look)[0])(
+        arrays, keys
+    )
 
 
-# --- time ----------------------------------------------------------------------------------------
-
-
-@contextmanager
-def one_core() -> Iterator[None]:
-    """Keep all threads of this process on one core, where the system allows it.
-
-    Yields:
-        Nothing; what is timed goes inside the `with` block.
-    """
-    tasks = Path("/proc/self/task")
-    before: dict[int, set[int]] = {}
-    try:
-        if tasks.is_dir() and hasattr(os, "sched_setaffinity"):
-            core = {min(os.sched_getaffinity(0))}
-            for thread in map(int, os.listdir(tasks)):
-                try:
-                    before[thread] = os.sched_getaffinity(thread)
-                    os.sched_setaffinity(thread, core)
-                except OSError:  # the thread has ended, or the system refuses
-                    before.pop(thread, None)
-        yield
-    finally:
-        for thread, cores in before.items():
-            try:
-                os.sched_setaffinity(thread, cores)
-            except OSError:
-                continue
-
-
-def microseconds(filter: Filter, key: Key[Array, ""], episodes: Episodes) -> float:
-    """Measure the time of one update: a compiled scan over a few episodes, one after the other, on one core.
+def log_scores(filter: Filter, key: Key[Array, ""], episodes: Episodes) -> Float[np.ndarray, "episodes steps"]:
+    """Run a filter on all episodes.
 
     Args:
         filter: Any filter.
         key: Random key.
-        episodes: Of which the first ones are filtered.
+        episodes: On which.
 
     Returns:
-        Microseconds per update: the tenth percentile of many runs, so that other work on the machine hardly counts.
+        The log probability, or density, of the true state after each step.
     """
-    arrays, static = eqx.partition(episodes, eqx.is_array)
-    count = min(TIMED_EPISODES, _count(episodes))
-    arrays = jax.tree.map(lambda leaf: leaf[:count], arrays)
-    keys = jax.random.split(key, count)
-    starts = _starts(filter, static, arrays, keys)
-    steps = count * jax.tree.leaves(episodes.observations)[0].shape[1]
-    times: list[float] = []
-    with one_core():
-        run = lambda: jax.block_until_ready(_timed(filter, static, arrays, keys, starts))  # noqa: E731
-        run()
-        end = time.perf_counter() + TIMED_SECONDS
-        while len(times) < LEAST_TIMES or time.perf_counter() < end:
-            begin = time.perf_counter()
-            run()
-            times.append(time.perf_counter() - begin)
-    return 1e6 * float(np.percentile(times, 10)) / steps
+    keys = jax.random.split(key, num_episodes(episodes))
+    return _over_episodes(functools.partial(_log_scores, filter), episodes, keys)
 
 
-@eqx.filter_jit
-def _starts(filter: Filter, static: Episodes, arrays: Episodes, keys: Any) -> Any:
-    return jax.vmap(lambda arrays, key: filter.init(key, _first(eqx.combine(arrays, static))))(arrays, keys)
+def num_episodes(episodes: Episodes) -> int:
+    """Count episodes.
 
+    Args:
+        episodes: Many episodes.
 
-@eqx.filter_jit
-def _timed(filter: Filter, static: Episodes, arrays: Episodes, keys: Any, starts: Any) -> Any:
-    """The last state and the evidence of every step: one episode after the other, each from its own start."""
-
-    def episode(_: None, inputs: tuple[Any, ...]) -> tuple[None, Any]:
-        arrays, key, start = inputs
-        one = eqx.combine(arrays, static)
-        changing, at = _by_step(one)
-        steps = jax.tree.leaves(one.observations)[0].shape[0]
-
-        def step(state: FilterState, inputs: tuple[Any, ...]) -> tuple[FilterState, Any]:
-            key, observation, changed = inputs
-            state, info = filter.update(key, state, observation, *at(changed))
-            return state, info.log_evidence
-
-        return None, jax.lax.scan(step, start, (jax.random.split(key, steps), one.observations, changing))
-
-    return jax.lax.scan(episode, None, (arrays, keys, starts))[1]
+    Returns:
+        How many.
+    """
+    return jax.tree.leaves(episodes.observations)[0].shape[0]

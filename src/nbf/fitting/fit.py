@@ -24,9 +24,10 @@ from nbf.contracts import Environment, Family, Filter, Policy, StateSpace
 from nbf.environments.functional import as_family
 from nbf.errors import InputError
 from nbf.evaluation.calibration import calibrate
-from nbf.filters.neural import RegeneratingProposal, Shares, default_proposal
+from nbf.filters.neural import BranchProposal, CarryRule, RegeneratingProposal, Shares, default_proposal
 from nbf.fitting.budget import Budget
-from nbf.fitting.fitted import FittedModel
+from nbf.fitting.carrying import RULES, earned_carry
+from nbf.fitting.fitted import FEWEST_CARRIED, FittedModel
 from nbf.fitting.shares import BELIEFS as SHARE_BELIEFS
 from nbf.fitting.shares import earned_shares
 from nbf.fitting.teacher import (
@@ -165,7 +166,8 @@ def _fitted(
     with without_alarms():
         trained, before = _train(seed, config, source, environment.space, settings, purpose, budget, resume, progress)
         fitted = _measured(seed, trained, config, source, name, quality, environment, progress)
-    return replace(fitted, seconds=before + budget.spent)
+        carry = _carry(seed, trained, family, environment, taught["horizon"], progress)
+    return replace(fitted, carry=carry, seconds=before + budget.spent)
 
 
 def _purpose(config: ModelConfig, horizon: int, name: str, wall_band: float, environment: Environment) -> str:
@@ -273,3 +275,14 @@ def _shares(seed: int, trained: Fitted, source: Posteriors, environment: Environ
         return None
     with Progress("shares of model and kernel", SHARE_BELIEFS, 0, enabled=progress, unit="belief") as bar:
         return earned_shares(prng.stream(seed, "fit", "shares"), trained.model, source, advance=bar.advance)
+
+
+def _carry(
+    seed: int, trained: Fitted, family: Family, environment: Environment, horizon: int, progress: bool
+) -> CarryRule | None:
+    """How much carried branches are trusted beside the model, where the filter follows branches."""
+    if not isinstance(default_proposal(environment, FEWEST_CARRIED), BranchProposal):
+        return None
+    with Progress("trust in carried branches", len(RULES), 0, enabled=progress, unit="rule") as bar:
+        key = prng.stream(seed, "fit", "carry")
+        return earned_carry(key, trained.model, family, horizon=horizon, advance=bar.advance)

@@ -15,11 +15,13 @@ from nbf.errors import InputError
 from nbf.evaluation.calibration import Calibration
 from nbf.files.checkpoint import load_model, save_model
 from nbf.filters.approximate import ApproxBeliefs
-from nbf.filters.neural import NeuralBayesianFilter, Shares
+from nbf.filters.neural import BranchProposal, CarryRule, NeuralBayesianFilter, Shares
 from nbf.fitting.comparison import Comparison
 from nbf.fitting.reference import described, rebuilt
 from nbf.models.belief_model import MODELS, ModelConfig
 
+FEWEST_CARRIED = 64
+"""Particles at which it is measured how much carried branches are trusted: fewer cannot do without the model."""
 LONGEST_METADATA = 4_000_000
 """Characters of JSON that are read from a model file: a hostile file must not exhaust memory."""
 
@@ -59,6 +61,9 @@ class FittedModel:
     trial: Comparison | None = None
     """The filter with this model beside the prior, filters without a network and its ceiling, on fresh episodes. None
     if it was not asked for, or could not be made, and for files of older versions."""
+    carry: CarryRule | None = None
+    """How much carried branches are trusted beside the model in filters of `FEWEST_CARRIED` particles or more. None
+    where the filter follows no branches, and for files of older versions."""
 
     def filter(self, num_particles: int = 32, *, max_attempts: int = 5) -> NeuralBayesianFilter:
         """Make a filter with this model.
@@ -70,7 +75,10 @@ class FittedModel:
         Returns:
             The filter.
         """
-        return NeuralBayesianFilter(self.model, num_particles, shares=self.shares, max_attempts=max_attempts)
+        if self.carry is None or num_particles < FEWEST_CARRIED:
+            return NeuralBayesianFilter(self.model, num_particles, shares=self.shares, max_attempts=max_attempts)
+        proposal = BranchProposal(self.carry)
+        return NeuralBayesianFilter(self.model, num_particles, proposal=proposal, max_attempts=max_attempts)
 
     def faithful(self, num_particles: int = 32, *, max_attempts: int = 5) -> NeuralBayesianFilter:
         """Make the paper's filter with this model: Algorithm 1, independent draws and no correction.
@@ -112,6 +120,7 @@ class FittedModel:
         known = {name: getattr(self, name) for name in _KNOWN}
         known["reference"] = described(self.reference)
         known["shares"] = None if self.shares is None else asdict(self.shares)
+        known["carry"] = None if self.carry is None else asdict(self.carry)
         known["trial"] = None if self.trial is None else self.trial.to_dict()
         save_model(path, self.model, self.config, fitted=json.dumps(known, default=_plain))
 
@@ -139,6 +148,7 @@ class FittedModel:
             reference, shares = rebuilt(values.pop("reference", None)), _shares(values.pop("shares", None))
             tried = values.pop("trial", None)
             known: dict[str, Any] = {"shares": shares, "trial": None if tried is None else Comparison.from_dict(tried)}
+            known["carry"] = _carry(values.pop("carry", None))
             known |= _typed(cls, values)
             return cls(model=model, config=config, calibration=calibration, reference=reference, **known)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
@@ -162,6 +172,11 @@ class FittedModel:
                 f"{share:.0%} from {size:.0f}" for size, share in zip(self.shares.sizes, self.shares.model, strict=True)
             )
             lines.append(f"Share earned beside a kernel density on as many samples: {told}")
+        if self.carry is not None:
+            lines.append(
+                f"From {FEWEST_CARRIED} particles on, carried branches have the share {self.carry.share:g} (1 - random "
+                f"mass)^{self.carry.fading:g} of a belief, the model the rest"
+            )
         limits = "This verdict is on the model, given samples of its teacher's beliefs."
         if self.trial is None:
             limits += (
@@ -173,12 +188,21 @@ class FittedModel:
         return "\n".join([*lines, "", str(self.calibration), "", limits, "", heading, self.trial.brief])
 
 
-_APART = ("model", "config", "calibration", "reference", "shares", "trial")
+_APART = ("model", "config", "calibration", "reference", "shares", "trial", "carry")
 _KNOWN = tuple(each.name for each in fields(FittedModel) if each.name not in ("model", "config"))
 
 
 def _shares(values: Any) -> Shares | None:
     return None if values is None else Shares(*(tuple(map(float, values[name])) for name in ("sizes", "model")))
+
+
+def _carry(values: Any) -> CarryRule | None:
+    if values is None:
+        return None
+    share, fading = values["share"], values["fading"]
+    if type(share) is not float or type(fading) not in (int, float) or not (0 <= share <= 1 and 0 <= fading <= 1000):
+        raise ValueError(f"carry is {str(values)[:40]!r}")
+    return CarryRule(share, fading)
 
 
 def _plain(value: Any) -> Any:

@@ -17,8 +17,9 @@ from nbf.filters.particle import ParticleFilter
 from nbf.filters.prediction import PredictionFilter
 from nbf.fitting.comparison import Comparison
 from nbf.fitting.contenders import PRIOR_PARTICLES, Contender
-from nbf.fitting.episodes import Episodes, StepScores, instance, microseconds, reference_beliefs, score
+from nbf.fitting.episodes import Episodes, StepScores, instance, reference_beliefs, score
 from nbf.fitting.rows import Row, Values, is_better
+from nbf.fitting.timing import microseconds
 from nbf.spaces import Box
 
 MOST_DISAGREEMENT = 0.05

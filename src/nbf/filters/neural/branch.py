@@ -30,7 +30,7 @@ class CarryRule(eqx.Module):
 
     share: float = eqx.field(static=True, default=0.7)
     """Where no random choice was made at this step."""
-    fading: int = eqx.field(static=True, default=8)
+    fading: int | float = eqx.field(static=True, default=8)
     """The power by which the share falls with the random mass."""
 
     def __call__(self, carried_share: Float[Array, ""], random_mass: Float[Array, ""]) -> Float[Array, ""]:
@@ -43,8 +43,28 @@ class CarryRule(eqx.Module):
         Returns:
             The share, between 0 and 1.
         """
+        return self.rule(carried_share, random_mass, self.share, self.fading)
+
+    @staticmethod
+    def rule(
+        carried_share: Float[Array, ""],
+        random_mass: Float[Array, ""],
+        share: float | Float[Array, ""],
+        fading: int | float | Float[Array, ""],
+    ) -> Float[Array, ""]:
+        """Compute the share of the next belief by any numbers.
+
+        Args:
+            carried_share: Of the belief before.
+            random_mass: Of this step; rounding may leave it a little above 1.
+            share: Where no random choice was made at this step.
+            fading: The power by which it falls with the random mass.
+
+        Returns:
+            The share, between 0 and 1.
+        """
         exact = (carried_share >= 1.0) & (random_mass <= 0.0)
-        return jnp.where(exact, 1.0, self.share * (1.0 - random_mass) ** self.fading)
+        return jnp.where(exact, 1.0, share * jnp.maximum(1.0 - random_mass, 0.0) ** fading)
 
 
 class BranchProposal(Proposal):
