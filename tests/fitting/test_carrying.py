@@ -11,6 +11,7 @@ import pytest
 from fits import untrained_on_a_line
 
 import nbf
+from nbf import prng
 from nbf.environments.functional import One
 from nbf.filters.neural import BranchProposal, CarryRule
 from nbf.fitting.carrying import RULES, earned_carry
@@ -70,7 +71,7 @@ def test_the_chosen_rule_has_the_best_score(key):
     """Against filters that are built with each rule and scored one by one."""
     family = One(walk(), None)
     model = KnowsNothing(RING)
-    drawn = draw_episodes(family, nbf.prng.fold_in(key, jnp.int32(0)), 4, 4)
+    drawn = draw_episodes(family, prng.fold_in(key, jnp.int32(0)), 4, 4)
     rules = (CarryRule(0.2, 8), CarryRule(0.95, 0.5), CarryRule(0.6, 1.0))
     scores = []
     for rule in rules:

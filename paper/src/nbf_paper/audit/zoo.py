@@ -1,7 +1,8 @@
-"""The summary of the zoo: problems in the rows, filters in the columns, and what the network brings."""
+"""The summary of the zoo: problems in the rows, filters in the columns, and what the network brings; and the leads."""
 
 from __future__ import annotations
 
+import re
 import statistics
 
 from nbf_paper.audit.arithmetic import MISSING, Derived, is_mixed, mean_cell
@@ -65,5 +66,33 @@ def _network(values: dict[str, list[float]]) -> tuple[Derived, Derived]:
     )
 
 
-TABLES = {"zoo-summary": zoo_summary}
+LEAD = re.compile(r"(NBF \(\d+\)) over (no network|PF \(1024\)|the prior|its ceiling)")
+AGAINST = {
+    "no network": "equal_calls", "PF (1024)": "pf1024", "the prior": "prior", "its ceiling": "ceiling"
+}  # fmt: skip
+"""How a head names a filter, and how its metric does."""
+
+
+def zoo_leads(book: Book, table: Printed) -> Answer:
+    """Differences of log scores, whose errors are recorded with them."""
+    answer = Answer()
+    shown: dict[tuple[int, int], list[Line]] = {}
+    for row, cells in enumerate(table.rows):
+        for column, head in table.columns("Problem", *PLAIN):
+            named = LEAD.fullmatch(head)
+            if named is None:
+                answer.complaints.append(f"the column {head!r} names no lead")
+                continue
+            key = key_of(f"{named[1]}, fitted", "zoo")
+            shown[row, column] = book.group("zoo", key, cells[0], f"lead_over_{AGAINST[named[2]]}")
+        for head, word in PLAIN.items():
+            answer.cells[row, table.heads.index(head)] = Derived(word(cells[0]) if cells[0] in ZOO else MISSING)
+    mixed = is_mixed(list(shown.values()))
+    answer.cells |= {place: mean_cell(lines, 2, mixed=mixed) for place, lines in shown.items()}
+    recorded = {line.config for line in book.lines("zoo") if line.metric.startswith("lead_")}
+    answer.complaints += missing(recorded, (cells[0] for cells in table.rows), "row")
+    return answer
+
+
+TABLES = {"zoo-summary": zoo_summary, "zoo-leads": zoo_leads}
 """What derives each table."""

@@ -46,7 +46,13 @@ TOGETHER, REFERENCES = 2**14, 4
 """Particles of all episodes that are filtered in one batch; episodes, for filters that run the reference."""
 STEPS = 3000
 """Of a training: two to five minutes on one core. A number of steps can be repeated, a number of minutes cannot."""
-EPISODE_SECONDS = 2.0
+EQUAL = ("pf-regularized", "branching")
+"""The best filter without a network that makes as many calls: the first of these that a problem has."""
+LEADS = {
+    "lead_over_pf1024": ("pf", "", 1024), "lead_over_prior": ("prior", "", 0), "lead_over_ceiling": ("approx", "", 0)
+}  # fmt: skip
+"""Metrics of a fitted filter's lead in log score, and over which filter."""
+EPISODE_SECONDS = 3.0
 """Of all rows of one episode, about."""
 
 
@@ -59,9 +65,9 @@ class ZooEvaluation:
     samples: int = 128
     """Of a belief, for an energy distance."""
     particle_filters: tuple[int, ...] = (32, 128, 1024, 8192)
-    regularized_filters: tuple[int, ...] = (16, 32, 128)
-    branching_filters: tuple[int, ...] = (16, 32, 128)
-    neural_filters: tuple[int, ...] = (16, 32, 128)
+    regularized_filters: tuple[int, ...] = (16, 32, 128, 512)
+    branching_filters: tuple[int, ...] = (16, 32, 128, 512)
+    neural_filters: tuple[int, ...] = (16, 32, 128, 512)
     untrained_filters: tuple[int, ...] = (32,)
     approx_samples: int = 256
 
@@ -198,23 +204,42 @@ class ZooJob(Job):
         fitted = self.training_run(runs).load()
         rows = [*baseline_rows(asked, environment, settings), *model_rows(asked, fitted, self.seed, settings)]
         records: list[Record] = []
+        told: dict[tuple[str, str, int], np.ndarray] = {}
         for row in rows:
             bar.describe(f"{self.title}: {row.label}")
             batch = min(settings.episodes, TOGETHER // row.particles if row.particles else REFERENCES)
             score = functools.partial(scores, row.filter, settings.samples)
             found = in_batches(score, (filter_keys(keys), episodes), batch=max(1, batch), advance=bar.advance)
             records += _records(self, row, found)
+            told[row.name, row.arm, row.particles] = found["log_score"].mean(axis=1)
+        records += [lead for row in rows for lead in _leads(self, row, told)]
         jax.clear_caches()  # some twenty programs of a problem are of no use to the next
         return records
 
 
-def _records(job: ZooJob, row: FilterRow, found: dict[str, np.ndarray]) -> list[Record]:
-    """The mean over the steps, and the last step, of each metric."""
-    base = Record(
+def _leads(job: ZooJob, row: FilterRow, told: dict[tuple[str, str, int], np.ndarray]) -> Iterator[Record]:
+    """By how much the log score of a fitted filter is above those of others. All saw the same episodes, so the error is
+    that of the differences."""
+    if (row.name, row.arm) != ("nbf", ""):
+        return
+    equal = next((told[name, "", row.particles] for name in EQUAL if (name, "", row.particles) in told), None)
+    others = {metric: told.get(key) for metric, key in LEADS.items()} | {"lead_over_equal_calls": equal}
+    for metric, other in others.items():
+        if other is not None:
+            mean, error = mean_and_error(told[row.name, row.arm, row.particles] - other)
+            yield replace(_base(job, row), metric=metric, value=float(mean), se=float(error))
+
+
+def _base(job: ZooJob, row: FilterRow) -> Record:
+    return Record(
         experiment="zoo", config=job.problem, filter=row.name, arm=row.arm, particles=row.particles, calls=row.calls,
         seed=job.seed, step=ALL, metric="log_score", value=0.0, se=None, episodes=job.evaluation.episodes,
     )  # fmt: skip
-    made = []
+
+
+def _records(job: ZooJob, row: FilterRow, found: dict[str, np.ndarray]) -> list[Record]:
+    """The mean over the steps, and the last step, of each metric."""
+    base, made = _base(job, row), []
     for metric, values in found.items():
         for step, chosen in ((ALL, values.mean(axis=1)), (values.shape[1], values[:, -1])):
             mean, error = mean_and_error(chosen)

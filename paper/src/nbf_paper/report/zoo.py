@@ -3,6 +3,7 @@
 | table | numbers |
 |---|---|
 | `zoo-summary` | mean log score of the filters of 32 calls in every problem, and the network's share of the gain |
+| `zoo-leads` | by how much NBF's log score is above those of other filters, with the error of the differences |
 | `zoo-<kind>` | mean log score of the true state, in nats: higher is better |
 | `zoo-<kind>-distance` | mean energy distance (real vectors) or Jensen-Shannon divergence (listed states) |
 """
@@ -38,12 +39,26 @@ SUMMARY = (
     "Network: the part of that gain that NBF (32) has over the best filter of 32 calls without a trained network. "
     "Ceiling: the fitted model on samples of the reference's posterior."
 )
+LEADS = {
+    f"NBF ({n}) over no network": (n, "lead_over_equal_calls") for n in (16, 32, 128, 512)
+} | {
+    "NBF (32) over PF (1024)": (32, "lead_over_pf1024"), "NBF (32) over the prior": (32, "lead_over_prior"),
+    "NBF (32) over its ceiling": (32, "lead_over_ceiling"),
+}  # fmt: skip
+"""Particles and metric of the columns of the leads."""
+ABOUT_LEADS = (
+    "Log score of NBF, fitted, less that of another filter on the same episodes, in nats; above zero, NBF is better. "
+    "No network: the regularized particle filter, or Fearnhead–Clifford where states are listed, with as many calls. "
+    "The error is that of the differences."
+)
 
 
 def page(folder: Path) -> Page:
     """The tables of the records in a folder."""
     records = read_records(folder)
     tables, captions = {"zoo-summary": _summary(records)}, {"zoo-summary": SUMMARY}
+    if any(record.metric.startswith("lead_") for record in records):
+        tables["zoo-leads"], captions["zoo-leads"] = _leads(records), ABOUT_LEADS
     for kind in ZOO_KINDS:
         names = [name for name in ZOO if ZOO[name].kind == kind and any(record.config == name for record in records)]
         if not names:
@@ -74,6 +89,18 @@ def _summary(records: list[Record]) -> str:
         texts = [cell(entry, 2, mixed=mixed) for entry in found.values()]
         lines.append([name, ZOO[name].kind, ZOO[name].split, *texts, *_gain(found)])
     return layout(lines, legend(entry.over for entry in scored))
+
+
+def _leads(records: list[Record]) -> str:
+    """Problems as rows."""
+    found = summary(record for record in records if record.metric.startswith("lead_"))
+    entries = {(entry.config, entry.particles, entry.metric): entry for entry in found if entry.arm == ""}
+    mixed = one_among_several(entry.over for entry in found)
+    lines = [["Problem", "beliefs", "split", *LEADS]]
+    for name in (name for name in ZOO if any(entry.config == name for entry in found)):
+        texts = [cell(entries.get((name, *wanted)), 2, mixed=mixed) for wanted in LEADS.values()]
+        lines.append([name, ZOO[name].kind, ZOO[name].split, *texts])
+    return layout(lines, legend(entry.over for entry in found))
 
 
 def _gain(found: dict[str, Summary | None]) -> tuple[str, str]:
