@@ -22,7 +22,8 @@ from nbf.filters.prediction import PredictionFilter
 from nbf.filters.run import run
 from nbf_paper import zoo
 from nbf_paper.experiments.choices import Amount, Zoo
-from nbf_paper.experiments.zoo import ZooEvaluation, ZooJob
+from nbf_paper.experiments.rows import FilterRow
+from nbf_paper.experiments.zoo import ZooEvaluation, ZooJob, leads
 from nbf_paper.experiments.zoo_scores import UNIFORM, scores, tracks
 from nbf_paper.names import ZOO, ZOO_KINDS
 from nbf_paper.records import ALL, Record, Run, add
@@ -259,6 +260,36 @@ def test_the_networks_share_of_the_gain(prior, without, untrained, ours, said, t
     assert tuple(cell.strip() for cell in line.split("|")[-3:-1]) == said
 
 
+def test_a_lead_is_a_mean_of_differences_with_their_error():
+    """Two filters that fail on the same episodes differ by little, however far the episodes are apart."""
+    episodes, job = np.arange(10.0), ZooJob("search", 0, 20, ZooEvaluation(episodes=10))
+    told = {
+        ("nbf", "", 16): episodes + np.tile([1.0, 2.0], 5), ("branching", "", 16): episodes, ("prior", "", 0): -episodes
+    }  # fmt: skip
+    row = FilterRow(PredictionFilter(ExactFilter()), "nbf", "", 16, 16)
+    found = {record.metric: record for record in leads(job, row, told)}
+    assert set(found) == {"lead_over_equal_calls", "lead_over_prior"}
+    equal = found["lead_over_equal_calls"]
+    assert (equal.value, equal.se) == pytest.approx((1.5, np.std([1.0, 2.0] * 5, ddof=1) / np.sqrt(10)))
+    assert found["lead_over_prior"].value == pytest.approx(np.mean(2 * episodes) + 1.5)
+    assert not list(leads(job, replace(row, arm="untrained"), told))
+
+
+def test_leads_have_a_table(tmp_path):
+    for seed, value in ((0, 0.5), (1, 1.0)):
+        found = [
+            Record("zoo", "search", "nbf", "", n, n, seed, ALL, metric, value, 0.2, 10)
+            for n in (16, 32)
+            for metric in ("log_score", "js", "lead_over_equal_calls", "lead_over_prior")
+        ]
+        add(tmp_path / "zoo", found, Run(f"search/{seed}", seed, "nbf-paper reproduce zoo", 1.0, {}))
+    shown = page(tmp_path / "zoo").tables["zoo-leads"]
+    heads, line = (shown.splitlines()[place].split("|") for place in (0, 2))
+    cells = {head.strip(): cell.strip() for head, cell in zip(heads, line, strict=True)}
+    assert cells["NBF (16) over no network"] == cells["NBF (32) over the prior"] == "0.75 ± 0.25"
+    assert cells["NBF (512) over no network"] == cells["NBF (32) over PF (1024)"] == "–"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["search", "volatility"])
 def test_a_job_end_to_end(name, tmp_path):
@@ -273,3 +304,6 @@ def test_a_job_end_to_end(name, tmp_path):
         ("nbf", "untrained", 16), ("approx", "", 0),
     }  # fmt: skip
     assert {record.step for record in records} == {ALL, 40}
+    assert {record.metric for record in records if record.metric.startswith("lead_")} == {
+        "lead_over_equal_calls", "lead_over_prior", "lead_over_ceiling",
+    }  # fmt: skip

@@ -212,12 +212,12 @@ class ZooJob(Job):
             found = in_batches(score, (filter_keys(keys), episodes), batch=max(1, batch), advance=bar.advance)
             records += _records(self, row, found)
             told[row.name, row.arm, row.particles] = found["log_score"].mean(axis=1)
-        records += [lead for row in rows for lead in _leads(self, row, told)]
+        records += [lead for row in rows for lead in leads(self, row, told)]
         jax.clear_caches()  # some twenty programs of a problem are of no use to the next
         return records
 
 
-def _leads(job: ZooJob, row: FilterRow, told: dict[tuple[str, str, int], np.ndarray]) -> Iterator[Record]:
+def leads(job: ZooJob, row: FilterRow, told: dict[tuple[str, str, int], np.ndarray]) -> Iterator[Record]:
     """By how much the log score of a fitted filter is above those of others. All saw the same episodes, so the error is
     that of the differences."""
     if (row.name, row.arm) != ("nbf", ""):
