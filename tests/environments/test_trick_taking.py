@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -60,6 +62,46 @@ def test_every_step_is_that_of_openspiel(rules):
         assert len(game[3]) == rules.length
         for time, wanted in enumerate(game[3]):
             assert np.flatnonzero(legal[place, time]).tolist() == wanted
+
+
+def test_what_is_public_is_true_and_told_from_each_seat(key):
+    """In random games: who played what, who is void, and features that know nothing of hidden hands."""
+    rules = TrickTaking()
+
+    @jax.jit
+    @jax.vmap
+    def played(key):
+        def step(game, key):
+            legal = rules.legal(game)
+            action = jax.random.categorical(key, jnp.where(legal, 0.0, -jnp.inf))
+            own = game.hands[game.player]
+            hidden = rules.features(dataclasses.replace(game, hands=~game.hands), own)
+            after = rules.play(game, action)
+            return after, (game, action, rules.features(game, own), hidden)
+
+        deal_key, play_key = jax.random.split(key)
+        return jax.lax.scan(step, rules.deal(deal_key), jax.random.split(play_key, rules.length))[1]
+
+    games, actions, features, hidden = played(jax.random.split(key, 40))
+    np.testing.assert_array_equal(features, hidden)
+    assert features.shape[-1] == rules.num_features
+    suits, seen = rules.suit_of, 0
+    for episode in range(40):
+        by = np.full(rules.cards, -1)
+        for time in range(rules.length):
+            np.testing.assert_array_equal(games.played_by[episode, time], by)
+            void = np.asarray(games.void[episode, time])
+            hands = np.asarray(games.hands[episode, time])
+            seen += void.sum()
+            for player, suit in np.argwhere(void):
+                assert not hands[player, suits == suit].any()
+            player, action = games.player[episode, time], actions[episode, time]
+            if action < rules.cards:
+                led = games.led[episode, time]
+                by[action] = player
+                if led != -1 and suits[action] != led:
+                    assert games.void[episode, min(time + 1, rules.length - 1)][player, led] or time == rules.length - 1
+    assert seen > 100
 
 
 def test_a_deal_gives_each_player_as_many_cards_as_there_are_tricks(key):

@@ -48,6 +48,10 @@ class Game(eqx.Module):
     """The card that wins this trick so far, or `NONE`."""
     winner: Int[Array, ""]
     """Who played it."""
+    played_by: Int[Array, " cards"]
+    """Who played each card, or `NONE`."""
+    void: Bool[Array, "players suits"]
+    """Who did not follow a suit, and so holds none of it."""
 
 
 class TrickTaking(eqx.Module):
@@ -123,7 +127,8 @@ class TrickTaking(eqx.Module):
         return Game(
             hands, jnp.asarray(deck[self.players * self.tricks], jnp.int32), jnp.asarray(dealer, jnp.int32), zero,
             (jnp.asarray(dealer, jnp.int32) + 1) % self.players, jnp.full(self.players, NONE, jnp.int32),
-            jnp.zeros(self.players, jnp.int32), none, none, none,
+            jnp.zeros(self.players, jnp.int32), none, none, none, jnp.full(self.cards, NONE, jnp.int32),
+            jnp.zeros((self.players, self.suits), bool),
         )  # fmt: skip
 
     def legal(self, game: Game) -> Bool[Array, " actions"]:
@@ -203,7 +208,35 @@ class TrickTaking(eqx.Module):
             led=jnp.where(over, NONE, jnp.where(game.led == NONE, suit, game.led)),
             best=jnp.where(over, NONE, jnp.where(beats, card, game.best)),
             winner=jnp.where(over, NONE, winner),
+            played_by=game.played_by.at[card].set(game.player),
+            void=game.void.at[game.player, game.led].max((game.led != NONE) & (suit != game.led)),
         )
+
+    @property
+    def num_features(self) -> int:
+        """Numbers of `features`."""
+        return (3 + self.players) * self.cards + 5 * self.players + self.suits + 1
+
+    def features(self, game: Game, hand: Bool[Array, " cards"]) -> Float[Array, " features"]:
+        """Encode what the player whose turn it is sees, for a network. Players come in the order of their turns.
+
+        Args:
+            game: A game, of which only what is public is used.
+            hand: The hand of that player; perhaps another one than in `game`.
+
+        Returns:
+            The hand; who played which card; the card that is turned up, the suit that was led and the card that wins so
+            far; bids and tricks of each player; who deals; and whether it is time to bid.
+        """
+        order = (game.player + jnp.arange(self.players)) % self.players
+        bids = jnp.where(game.bids == NONE, 0, game.bids) / self.tricks
+        parts = [
+            hand, (game.played_by == order[:, None]).ravel(), jax.nn.one_hot(game.turned_up, self.cards),
+            jax.nn.one_hot(game.best, self.cards), bids[order], (game.bids != NONE)[order],
+            game.won[order] / self.tricks, order == game.dealer, jax.nn.one_hot(game.led, self.suits),
+            (game.time < self.players)[None], (game.bids[order] - game.won[order]) / self.tricks,
+        ]  # fmt: skip
+        return jnp.concatenate([jnp.asarray(part, jnp.float32) for part in parts])
 
     def returns(self, game: Game) -> Float[Array, " players"]:
         """Score a game.
