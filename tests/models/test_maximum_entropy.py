@@ -13,8 +13,9 @@ from scipy import optimize
 from tolerances import SEED, monte_carlo
 
 from nbf.errors import InputError
-from nbf.models.maximum_entropy import MaximumEntropyDeals, completions, deals, marginals, scaled
+from nbf.models.maximum_entropy import MaximumEntropyDeals, scaled
 from nbf.spaces import Deals
+from nbf.spaces.deal_weights import completions, deals, marginals
 
 QUOTAS = (2, 1)
 ALL = np.array([deal for deal in itertools.product(range(3), repeat=6) if (deal.count(0), deal.count(1)) == QUOTAS])

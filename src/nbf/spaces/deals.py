@@ -5,10 +5,11 @@ from __future__ import annotations
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from nbf.contracts import StateSpace
 from nbf.errors import InputError
+from nbf.spaces.deal_weights import deals
 
 
 class Deals(StateSpace):
@@ -90,3 +91,14 @@ class Deals(StateSpace):
         held = (state[:, None] == jnp.arange(self.owners)).astype(jnp.int32)
         sizes = jnp.all(jnp.sum(held[:, :-1], axis=0) == jnp.asarray(self.quotas))
         return sizes & jnp.all(jnp.sum(held * self.allowed, axis=1) == 1)
+
+    def sample(self, key: Key[Array, ""]) -> Int[Array, " cards"]:
+        """Draw a legal deal; all of them are equally likely.
+
+        Args:
+            key: Random key.
+
+        Returns:
+            The owner of each card.
+        """
+        return deals(self.allowed.astype(jnp.float32), self.quotas, jax.random.uniform(key, (self.cards, 1)))[0]

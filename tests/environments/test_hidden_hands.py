@@ -1,0 +1,162 @@
+"""Hidden hands, against the same game replayed with every deal; and filters against the posterior of all deals."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array
+from tolerances import monte_carlo
+
+import nbf
+import nbf.testing
+from nbf.environments.hidden_hands import HiddenHands
+from nbf.environments.trick_taking import TrickTaking
+from nbf.errors import InputError
+from nbf.models.maximum_entropy import MaximumEntropyDeals
+
+RULES = TrickTaking(3, 2, 4, 2)  # eight cards, two in each hand, one turned up, one left over
+
+
+class Linear(eqx.Module):
+    """Prefers actions by a random linear function of what it sees."""
+
+    weights: Array
+
+    def log_probs(self, features, legal):
+        return jax.nn.log_softmax(jnp.where(legal, self.weights @ features, -jnp.inf))
+
+
+@pytest.fixture(scope="module")
+def played():
+    """A game of three players: before each action, the actions, and the environments that player 0 sees."""
+    seen = jnp.arange(RULES.num_features) < RULES.cards  # it goes by its hand alone
+    policy = Linear(2.0 * seen * jax.random.normal(jax.random.key(3), (RULES.num_actions, RULES.num_features)))
+
+    def step(game, key):
+        log_probs = policy.log_probs(RULES.features(game, game.hands[game.player]), RULES.legal(game))
+        action = jax.random.categorical(key, log_probs)
+        return RULES.play(game, action), (game, action, HiddenHands.of(RULES, game, action, policy))
+
+    start = RULES.deal(jax.random.key(8))
+    _, found = jax.lax.scan(step, start, jax.random.split(jax.random.key(5), RULES.length))
+    return policy, *found
+
+
+def at(tree, place):
+    return jax.tree.map(lambda leaf: leaf[place], tree)
+
+
+def every_deal(game):
+    """All deals that the observer may think of before anything was played."""
+    own = np.asarray(game.hands[0])
+    unseen = [card for card in range(RULES.cards) if not own[card] and card != int(game.turned_up)]
+    for first in itertools.combinations(unseen, 2):
+        for second in itertools.combinations([card for card in unseen if card not in first], 2):
+            deal = np.full(RULES.cards, 2)
+            deal[list(first)], deal[list(second)] = 0, 1
+            yield deal
+
+
+def replayed(policy, games, actions):
+    """log probability of the opponents' actions in the game itself, dealt anew in every way."""
+    start = at(games, 0)
+    deals = jnp.asarray(np.stack(list(every_deal(start))))
+
+    @jax.jit
+    @jax.vmap
+    def one(deal):
+        def step(game, action):
+            legal = RULES.legal(game)
+            told = policy.log_probs(RULES.features(game, game.hands[game.player]), legal)[action]
+            told = jnp.where(game.player == 0, 0.0, jnp.where(legal[action], told, -jnp.inf))
+            return RULES.play(game, action), told
+
+        hands = jnp.stack([start.hands[0], deal == 0, deal == 1])
+        return jax.lax.scan(step, dataclasses.replace(start, hands=hands), actions)[1]
+
+    return np.asarray(one(deals))
+
+
+def test_the_likelihood_is_that_of_the_game_dealt_anew(played):
+    policy, games, actions, environments = played
+    deals = np.stack(list(every_deal(at(games, 0))))
+    expected = replayed(policy, games, actions)
+    found = jax.vmap(lambda env, act: jax.vmap(lambda deal: env.log_likelihood(act, deal, deal))(jnp.asarray(deals)))(
+        environments, actions
+    ).T
+    # A deal that is impossible by now may be given any likelihood: the space no longer contains it.
+    dead = np.cumsum(np.isinf(expected), axis=1) > 0
+    assert 0 < dead[:, -1].sum() < len(deals)
+    np.testing.assert_allclose(np.where(dead, 0.0, found), np.where(dead, 0.0, expected), atol=1e-5)
+    legal = jax.vmap(lambda env: jax.vmap(env.space.contains)(jnp.asarray(deals)))(environments).T
+    assert not np.any(~np.asarray(legal) & ~dead)
+    assert np.all(~np.asarray(legal) | np.isfinite(np.asarray(found)) | dead)
+
+
+def test_every_step_keeps_the_contract(played, key):
+    environments = played[3]
+    nbf.testing.check_environment(at(environments, 4), None).raise_if_failed()
+
+
+STEPS = 5
+
+
+@eqx.filter_jit
+def tracked(filter, key, actions, environments):
+    """The state of a filter after some actions."""
+
+    def step(state, inputs):
+        key, action, environment = inputs
+        return filter.update(key, state, action, environment, None)[0], None
+
+    inputs = jax.tree.map(lambda leaf: leaf[:STEPS], (jax.random.split(key, len(actions)), actions, environments))
+    return jax.lax.scan(step, filter.init(key, at(environments, 0)), inputs)[0]
+
+
+def posterior(policy, games, actions):
+    log_probs = replayed(policy, games, actions)[:, :STEPS].sum(axis=1)
+    probs = np.exp(log_probs - log_probs.max())
+    return probs / probs.sum()
+
+
+def test_a_particle_filter_finds_the_posterior(played, key):
+    policy, games, actions, environments = played
+    exact, count = posterior(policy, games, actions), 4000
+    state = tracked(nbf.ParticleFilter(count), key, actions, environments)
+    code = 3 ** np.arange(RULES.cards)
+    weights = np.exp(np.asarray(state.log_weights))
+    shares = np.array(
+        [weights[np.asarray(state.states) @ code == deal @ code].sum() for deal in every_deal(at(games, 0))]
+    )
+    # Weights and resampling at each step add to the error of independent draws.
+    assert np.all(np.abs(shares - exact) < 3.0 * monte_carlo(np.sqrt(exact * (1 - exact)), count) + 1e-6)
+
+
+def test_a_neural_filter_draws_legal_deals_and_knows_more_than_legality(played, key):
+    policy, games, actions, environments = played
+    deals, exact = jnp.asarray(np.stack(list(every_deal(at(games, 0))))), posterior(policy, games, actions)
+    filter = nbf.NeuralBayesianFilter(MaximumEntropyDeals(at(environments, 0).space), 256)
+    state, now = tracked(filter, key, actions, environments), at(environments, STEPS - 1)
+    belief = filter.belief(state, now)
+    assert np.all(jax.vmap(now.space.contains)(belief.sample(key, 100)))
+    probs = np.exp(np.asarray(belief.log_probs(deals)))
+    legal = np.asarray(jax.vmap(now.space.contains)(deals))
+    assert probs.sum() == pytest.approx(1.0, abs=1e-2)
+    assert np.abs(probs - exact).sum() < 0.5 * np.abs(legal / legal.sum() - exact).sum()
+
+
+@pytest.mark.parametrize("action", [-1, RULES.num_actions, 1.5, [1, 2]])
+def test_what_is_no_action_is_refused(played, action):
+    with pytest.raises(InputError, match="a whole number from 0 to 10"):
+        at(played[3], 0).check_observation(action)
+
+
+def test_the_observer_is_a_player(played):
+    with pytest.raises(InputError, match="players 0 to 2; got 3"):
+        HiddenHands.of(RULES, at(played[1], 0), played[2][0], played[0], observer=3)
