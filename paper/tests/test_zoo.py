@@ -286,8 +286,8 @@ def test_leads_have_a_table(tmp_path):
     shown = page(tmp_path / "zoo").tables["zoo-leads"]
     heads, line = (shown.splitlines()[place].split("|") for place in (0, 2))
     cells = {head.strip(): cell.strip() for head, cell in zip(heads, line, strict=True)}
-    assert cells["NBF (16) over no network"] == cells["NBF (32) over the prior"] == "0.75 ± 0.25"
-    assert cells["NBF (512) over no network"] == cells["NBF (32) over PF (1024)"] == "–"
+    assert cells["NBF (16), fitted, over no network"] == cells["NBF (32), fitted, over the prior"] == "0.75 ± 0.25"
+    assert cells["NBF (512), fitted, over no network"] == cells["NBF (32), fitted, over PF (1024)"] == "–"
 
 
 @pytest.mark.slow

@@ -19,6 +19,9 @@ from nbf.plot.terminal import AGENT, GOAL, WALL, WALL_STRIPE, Meter, frame, heat
 MOVES = {0: (-1, 0), 1: (1, 0), 2: (0, -1), 3: (0, 1)}
 CONFIG = DemoConfig(seed=SEED, steps=4, particles=(4,), episodes=3)
 
+TERMINAL = {"TERM": "xterm-256color"}
+"""Whatever terminal the tests themselves run in."""
+
 
 @pytest.fixture(scope="module")
 def tracks() -> list[Tracks]:
@@ -172,7 +175,9 @@ def test_the_live_view_fits_the_terminal(size: tuple[int, int], expected: tuple[
     fit = layout(episode, *size)
     assert fit == expected
     if fit is not None:
-        console = Console(width=size[0], height=size[1], color_system="truecolor", force_terminal=True)
+        console = Console(
+            width=size[0], height=size[1], color_system="truecolor", force_terminal=True, _environ=TERMINAL
+        )
         lines = console.render_lines(frame(episode, 2, *fit), pad=False)
         assert max(sum(segment.cell_length for segment in line) for line in lines) <= size[0]
         assert len(lines) < size[1]
@@ -180,7 +185,9 @@ def test_the_live_view_fits_the_terminal(size: tuple[int, int], expected: tuple[
 
 def test_the_live_view_tells_the_step_and_a_wrong_observation():
     screen = io.StringIO()
-    console = Console(file=screen, width=80, height=24, color_system="truecolor", force_terminal=True)
+    console = Console(
+        file=screen, width=80, height=24, color_system="truecolor", force_terminal=True, _environ=TERMINAL
+    )
     assert play(small_episode(), console, seconds=0.0)
     text = screen.getvalue()
     assert all(

@@ -66,7 +66,7 @@ def _network(values: dict[str, list[float]]) -> tuple[Derived, Derived]:
     )
 
 
-LEAD = re.compile(r"(NBF \(\d+\)) over (no network|PF \(1024\)|the prior|its ceiling)")
+LEAD = re.compile(r"(NBF \(\d+\), fitted), over (no network|PF \(1024\)|the prior|its ceiling)")
 AGAINST = {
     "no network": "equal_calls", "PF (1024)": "pf1024", "the prior": "prior", "its ceiling": "ceiling"
 }  # fmt: skip
@@ -83,7 +83,7 @@ def zoo_leads(book: Book, table: Printed) -> Answer:
             if named is None:
                 answer.complaints.append(f"the column {head!r} names no lead")
                 continue
-            key = key_of(f"{named[1]}, fitted", "zoo")
+            key = key_of(named[1], "zoo")
             shown[row, column] = book.group("zoo", key, cells[0], f"lead_over_{AGAINST[named[2]]}")
         for head, word in PLAIN.items():
             answer.cells[row, table.heads.index(head)] = Derived(word(cells[0]) if cells[0] in ZOO else MISSING)

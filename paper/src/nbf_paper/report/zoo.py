@@ -39,12 +39,11 @@ SUMMARY = (
     "Network: the part of that gain that NBF (32) has over the best filter of 32 calls without a trained network. "
     "Ceiling: the fitted model on samples of the reference's posterior."
 )
-LEADS = {
-    f"NBF ({n}) over no network": (n, "lead_over_equal_calls") for n in (16, 32, 128, 512)
-} | {
-    "NBF (32) over PF (1024)": (32, "lead_over_pf1024"), "NBF (32) over the prior": (32, "lead_over_prior"),
-    "NBF (32) over its ceiling": (32, "lead_over_ceiling"),
-}  # fmt: skip
+LEADS = {f"NBF ({n}), fitted, over no network": (n, "lead_over_equal_calls") for n in (16, 32, 128, 512)} | {
+    "NBF (32), fitted, over PF (1024)": (32, "lead_over_pf1024"),
+    "NBF (32), fitted, over the prior": (32, "lead_over_prior"),
+    "NBF (32), fitted, over its ceiling": (32, "lead_over_ceiling"),
+}
 """Particles and metric of the columns of the leads."""
 ABOUT_LEADS = (
     "Log score of NBF, fitted, less that of another filter on the same episodes, in nats; above zero, NBF is better. "
