@@ -13,12 +13,15 @@ from fits import untrained_on_a_line
 import nbf
 from nbf import prng
 from nbf.environments.functional import One
+from nbf.errors import InputError
 from nbf.filters.neural import BranchProposal, CarryRule
+from nbf.fitting import fit
 from nbf.fitting.carrying import RULES, earned_carry
 from nbf.fitting.episodes import draw_episodes, log_scores
 from nbf.fitting.fitted import FEWEST_CARRIED
 from nbf.models.tabular import TabularModel
 from nbf.spaces import Lattice
+from nbf.training.fit import Fitted
 
 RING = Lattice((128,))
 
@@ -90,6 +93,16 @@ def test_a_fitted_model_keeps_its_rule_for_many_particles(tmp_path):
     assert loaded.filter(FEWEST_CARRIED).proposal == BranchProposal(rule)
     assert loaded.filter(FEWEST_CARRIED - 1).proposal is None
     assert "0.9 (1 - random mass)^2" in str(loaded)
+
+
+def test_a_trained_model_is_not_lost_when_trust_cannot_be_measured(monkeypatch):
+    def fails(*arguments, **options):
+        raise InputError("no episodes")
+
+    monkeypatch.setattr(fit, "earned_carry", fails)
+    trained = Fitted(KnowsNothing(RING), np.zeros(1, np.float32), 0.0, np.zeros(0, np.float32))
+    with pytest.warns(UserWarning, match="The model is trained, but .* could not be measured: no episodes"):
+        assert fit._carry(0, trained, One(walk(), None), walk(), 4, False) is None
 
 
 @pytest.mark.parametrize("fading", [0.5, 8])

@@ -11,6 +11,7 @@ enumerated, else from a large particle filter.
 from __future__ import annotations
 
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -280,9 +281,17 @@ def _shares(seed: int, trained: Fitted, source: Posteriors, environment: Environ
 def _carry(
     seed: int, trained: Fitted, family: Family, environment: Environment, horizon: int, progress: bool
 ) -> CarryRule | None:
-    """How much carried branches are trusted beside the model, where the filter follows branches."""
+    """How much carried branches are trusted beside the model, where the filter follows branches. A model that is
+    trained is not lost for it: what goes wrong is a warning, and the default rule stays."""
     if not isinstance(default_proposal(environment, FEWEST_CARRIED), BranchProposal):
         return None
-    with Progress("trust in carried branches", len(RULES), 0, enabled=progress, unit="rule") as bar:
-        key = prng.stream(seed, "fit", "carry")
-        return earned_carry(key, trained.model, family, horizon=horizon, advance=bar.advance)
+    try:
+        with Progress("trust in carried branches", len(RULES), 0, enabled=progress, unit="rule") as bar:
+            key = prng.stream(seed, "fit", "carry")
+            return earned_carry(key, trained.model, family, horizon=horizon, advance=bar.advance)
+    except Exception as error:
+        warnings.warn(
+            f"The model is trained, but how far to trust carried branches could not be measured: {error}",
+            stacklevel=4,
+        )
+        return None
