@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from nbf.filters.neural import MomentMatching as MomentMatching
     from nbf.filters.neural import NeuralBayesianFilter as NeuralBayesianFilter
     from nbf.filters.neural import NoCorrection as NoCorrection
+    from nbf.filters.neural import Trust as Trust
     from nbf.filters.particle import ParticleFilter as ParticleFilter
     from nbf.filters.point_mass import PointMassFilter as PointMassFilter
     from nbf.filters.prediction import PredictionFilter as PredictionFilter
@@ -99,6 +100,7 @@ if TYPE_CHECKING:
     from nbf.fitting.fit import fit as fit
     from nbf.fitting.fit import train as train
     from nbf.fitting.fitted import FittedModel as FittedModel
+    from nbf.fitting.tuning import tuned as tuned
     from nbf.models.attention import AttentionConfig as AttentionConfig
     from nbf.models.autoregressive import AutoregressiveConfig as AutoregressiveConfig
     from nbf.models.belief_model import BeliefEmbeddingModel as BeliefEmbeddingModel

@@ -20,7 +20,7 @@ from nbf.capabilities import StateEmission
 from nbf.capability import capability
 from nbf.environments.dependence import reads
 from nbf.errors import InputError
-from nbf.filters.neural import EvenProposal, RegeneratingProposal, Shares
+from nbf.filters.neural import EvenProposal, RegeneratingProposal, Trust
 from nbf.filters.regeneration import KernelSmoother, Regeneration, RegenerationInfo
 from nbf.filters.regularized import RegularizedParticleFilter
 from nbf.models.tabular import TabularModel
@@ -226,7 +226,7 @@ def placement():
 def test_with_a_perfect_model_the_belief_is_bayes(threshold, key):
     """However often particles are drawn anew from it; only the first draw of p0 is left to chance."""
     n, seen = 4096, [0, 2, 2, 1]
-    proposal = RegeneratingProposal(Regeneration(threshold=threshold), shares=Shares((1.0,), (1.0,)))
+    proposal = RegeneratingProposal(Regeneration(threshold=threshold), model_share=1.0)
     filter = nbf.NeuralBayesianFilter(TabularModel(CELLS), n, proposal=proposal)
     world = placement()
 
@@ -244,19 +244,13 @@ def test_with_a_perfect_model_the_belief_is_bayes(threshold, key):
 
 
 def test_a_neural_filter_picks_regeneration_where_it_can():
-    filter = nbf.NeuralBayesianFilter(TabularModel(CELLS), 8, shares=Shares((8.0,), (0.9,)))
+    filter = nbf.NeuralBayesianFilter(TabularModel(CELLS), 8, trust=Trust(0.9))
     assert "RegeneratingProposal" in filter.describe(placement())
     with pytest.raises(InputError, match="StateEmission"):
         RegeneratingProposal().check(dataclasses.replace(placement(), emission="transition"), 8)
+    assert "model_share=0.9" in filter.describe(placement())
     with pytest.raises(InputError, match="RegeneratingProposal"):
-        nbf.NeuralBayesianFilter(TabularModel(CELLS), 8, proposal=EvenProposal(), shares=Shares())
-    for wrong in (((), ()), ((8.0, 4.0), (0.5, 0.5)), ((8.0,), (1.5,)), ((0.0,), (0.5,)), ((1.0, 2.0), (0.5,))):
-        with pytest.raises(InputError, match="Shares need"):
-            Shares(*wrong)
-
-
-def test_shares_are_interpolated():
-    shares = Shares((8.0, 32.0), (0.8, 0.4))
-    sizes = {4: 0.8, 8: 0.8, 16: 0.6, 32: 0.4, 64: 0.4}
-    found = jax.jit(lambda: [shares(jnp.zeros(size)) for size in sizes])()
-    np.testing.assert_allclose(found, list(sizes.values()), **FLOAT)
+        nbf.NeuralBayesianFilter(TabularModel(CELLS), 8, proposal=EvenProposal(), trust=Trust())
+    for wrong in (-0.1, 1.5, float("nan")):
+        with pytest.raises(InputError, match="between 0 and 1"):
+            RegeneratingProposal(model_share=wrong)

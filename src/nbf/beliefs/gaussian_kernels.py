@@ -47,7 +47,7 @@ class GaussianKernels(Belief):
     space: Box | Lattice
 
     @classmethod
-    def of(cls, particles: ParticleBelief, space: StateSpace, scale: float = 1.0) -> GaussianKernels:
+    def of(cls, particles: ParticleBelief, space: StateSpace, scale: float | Float[Array, ""] = 1.0) -> GaussianKernels:
         """Smooth particles.
 
         Args:

@@ -80,11 +80,12 @@ class Smoother(eqx.Module):
 class KernelSmoother(Smoother):
     """A Gaussian kernel of the shape of the set on each particle: `nbf.beliefs.gaussian_kernels`."""
 
-    scale: float = eqx.field(static=True, default=0.7)
-    """Factor of Silverman's bandwidth, which is right for one Gaussian and too wide for all else."""
+    scale: float | Float[Array, ""] = 0.7
+    """Factor of Silverman's bandwidth, which is right for one Gaussian and too wide for many modes (`nbf.tuned` finds
+    the best one). An argument of the compiled program, unlike other constants."""
 
     def __check_init__(self) -> None:
-        if not self.scale > 0:
+        if isinstance(self.scale, int | float) and not 0 < self.scale < np.inf:
             raise InputError(f"The bandwidth of a kernel needs a scale above 0; got {self.scale}.")
 
     def __call__(self, key: Key[Array, ""], particles: ParticleBelief, space: StateSpace, count: int) -> Drawn:

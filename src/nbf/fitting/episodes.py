@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PyTree
 
+from nbf.beliefs.model import ModelBelief
 from nbf.calls import missing_policy_explained
 from nbf.capabilities import Episodic
 from nbf.capability import capability
@@ -283,6 +284,43 @@ def log_scores(filter: Filter, key: Key[Array, ""], episodes: Episodes) -> Float
     """
     keys = jax.random.split(key, num_episodes(episodes))
     return _over_episodes(functools.partial(_log_scores, filter), episodes, keys)
+
+
+@eqx.filter_jit
+def _in_turn(filter: Filter, parts: bool, static: Episodes, arrays: Episodes, keys: Any) -> Any:
+    def look(key: Any, state: FilterState, environment: Environment, true_state: State, extra: None) -> Any:
+        belief = filter.belief(state, environment)
+        if not parts:
+            return log_prob(belief, true_state, environment)
+        assert isinstance(belief, ModelBelief)
+        assert belief.particles is not None
+        model = eqx.tree_at(lambda belief: belief.particles, belief, None)
+        return jnp.stack([model.log_prob(true_state), belief.particles.log_prob(true_state)])
+
+    return jax.lax.map(
+        lambda pair: _filtered(filter, pair[1], eqx.combine(pair[0], static), None, look)[0], (arrays, keys)
+    )
+
+
+def log_scores_in_turn(
+    filter: Filter, key: Key[Array, ""], episodes: Episodes, *, parts: bool = False
+) -> Float[np.ndarray, "episodes steps *parts"]:
+    """Run a filter on all episodes, one by one, by a program that takes longer to compile and less to run than that of
+    `log_scores`: for several runs of a filter that draws its particles anew when it must. In a batch, it would do so
+    for all episodes wherever one of them needs it.
+
+    Args:
+        filter: Any filter; for parts, a neural one whose particles stand for a part of its belief.
+        key: Random key.
+        episodes: On which.
+        parts: Score the model and the carried particles each by itself.
+
+    Returns:
+        The log probability, or density, of the true state after each step; of parts, that of the model and that of
+        the particles.
+    """
+    keys = jax.random.split(key, num_episodes(episodes))
+    return _over_episodes(functools.partial(_in_turn, filter, parts), episodes, keys)
 
 
 def num_episodes(episodes: Episodes) -> int:

@@ -25,12 +25,8 @@ from nbf.contracts import Environment, Family, Filter, Policy, StateSpace
 from nbf.environments.functional import as_family
 from nbf.errors import InputError
 from nbf.evaluation.calibration import calibrate
-from nbf.filters.neural import BranchProposal, CarryRule, RegeneratingProposal, Shares, default_proposal
 from nbf.fitting.budget import Budget
-from nbf.fitting.carrying import RULES, earned_carry
-from nbf.fitting.fitted import FEWEST_CARRIED, FittedModel
-from nbf.fitting.shares import BELIEFS as SHARE_BELIEFS
-from nbf.fitting.shares import earned_shares
+from nbf.fitting.fitted import FittedModel
 from nbf.fitting.teacher import (
     Posteriors,
     TeacherQuality,
@@ -41,6 +37,7 @@ from nbf.fitting.teacher import (
     reference_of,
 )
 from nbf.fitting.trial import check_trial, with_trial
+from nbf.fitting.trust import MeasuredTrust, earned_trust, settings_to_try
 from nbf.models.autoregressive import AutoregressiveConfig
 from nbf.models.belief_model import AnyDecoder, AnyEncoder, ModelConfig, space_config
 from nbf.models.dequantization import DequantizedFlowConfig
@@ -166,9 +163,9 @@ def _fitted(
     purpose = _purpose(config, taught["horizon"], name, taught["wall_band"], environment)
     with without_alarms():
         trained, before = _train(seed, config, source, environment.space, settings, purpose, budget, resume, progress)
-        fitted = _measured(seed, trained, config, source, name, quality, environment, progress)
-        carry = _carry(seed, trained, family, environment, taught["horizon"], progress)
-    return replace(fitted, carry=carry, seconds=before + budget.spent)
+        fitted = _measured(seed, trained, config, source, name, quality, progress)
+        trust = _trust(seed, trained, family, environment, taught["horizon"], progress)
+    return replace(fitted, trust=trust, seconds=before + budget.spent)
 
 
 def _purpose(config: ModelConfig, horizon: int, name: str, wall_band: float, environment: Environment) -> str:
@@ -253,11 +250,9 @@ def _measured(
     source: Posteriors,
     name: str,
     quality: TeacherQuality,
-    environment: Environment,
     progress: bool,
 ) -> FittedModel:
-    """The trained model with its calibration on new beliefs, its share beside a kernel, and its teacher's quality."""
-    shares = _shares(seed, trained, source, environment, progress)
+    """The trained model with its calibration on new beliefs, and its teacher's quality."""
     with Progress("calibration", CALIBRATION_BELIEFS, 0, enabled=progress, unit="belief") as bar:
         calibration = calibrate(
             prng.stream(seed, "fit", "calibration"), trained.model, source, beliefs=CALIBRATION_BELIEFS,
@@ -266,32 +261,24 @@ def _measured(
     return FittedModel(
         trained.model, config, calibration, name, quality.ess, quality.on_walls,
         len(trained.losses) * intervals.CHUNK, trained.seconds, trained.losses, trained.held_out, reference_of(source),
-        shares,
     )  # fmt: skip
 
 
-def _shares(seed: int, trained: Fitted, source: Posteriors, environment: Environment, progress: bool) -> Shares | None:
-    """The share that the model earns beside a kernel, where the filter uses both."""
-    if not isinstance(default_proposal(environment, SHARE_BELIEFS), RegeneratingProposal):
-        return None
-    with Progress("shares of model and kernel", SHARE_BELIEFS, 0, enabled=progress, unit="belief") as bar:
-        return earned_shares(prng.stream(seed, "fit", "shares"), trained.model, source, advance=bar.advance)
-
-
-def _carry(
+def _trust(
     seed: int, trained: Fitted, family: Family, environment: Environment, horizon: int, progress: bool
-) -> CarryRule | None:
-    """How much carried branches are trusted beside the model, where the filter follows branches. A model that is
-    trained is not lost for it: what goes wrong is a warning, and the default rule stays."""
-    if not isinstance(default_proposal(environment, FEWEST_CARRIED), BranchProposal):
+) -> MeasuredTrust | None:
+    """How far the model is trusted beside particles. A model that is trained is not lost for it: what goes wrong is a
+    warning, and the default stays."""
+    runs = settings_to_try(environment)
+    if not runs:
         return None
     try:
-        with Progress("trust in carried branches", len(RULES), 0, enabled=progress, unit="rule") as bar:
-            key = prng.stream(seed, "fit", "carry")
-            return earned_carry(key, trained.model, family, horizon=horizon, advance=bar.advance)
+        with Progress("trust in the model", runs, 0, enabled=progress, unit="run") as bar:
+            key = prng.stream(seed, "fit", "trust")
+            return earned_trust(key, trained.model, family, environment, horizon=horizon, advance=bar.advance)
     except Exception as error:
         warnings.warn(
-            f"The model is trained, but how far to trust carried branches could not be measured: {error}",
+            f"The model is trained, but how far to trust it beside particles could not be measured: {error}",
             stacklevel=4,
         )
         return None

@@ -15,13 +15,12 @@ from nbf.errors import InputError
 from nbf.evaluation.calibration import Calibration
 from nbf.files.checkpoint import load_model, save_model
 from nbf.filters.approximate import ApproxBeliefs
-from nbf.filters.neural import BranchProposal, CarryRule, NeuralBayesianFilter, Shares
+from nbf.filters.neural import CarryRule, NeuralBayesianFilter, Trust
 from nbf.fitting.comparison import Comparison
 from nbf.fitting.reference import described, rebuilt
+from nbf.fitting.trust import FEWEST_CARRIED, MeasuredTrust
 from nbf.models.belief_model import MODELS, ModelConfig
 
-FEWEST_CARRIED = 64
-"""Particles at which it is measured how much carried branches are trusted: fewer cannot do without the model."""
 LONGEST_METADATA = 4_000_000
 """Characters of JSON that are read from a model file: a hostile file must not exhaust memory."""
 
@@ -55,15 +54,12 @@ class FittedModel:
     """The filter that made the training beliefs, the truth of `ceiling`. None if that is not known: a filter of your
     own, or one with a model in it, is not in the file."""
 
-    shares: Shares | None = None
-    """The share that the model has earned beside a kernel density, by number of samples. None where the filter does not
-    use kernels, and for files of older versions."""
     trial: Comparison | None = None
     """The filter with this model beside the prior, filters without a network and its ceiling, on fresh episodes. None
     if it was not asked for, or could not be made, and for files of older versions."""
-    carry: CarryRule | None = None
-    """How much carried branches are trusted beside the model in filters of `FEWEST_CARRIED` particles or more. None
-    where the filter follows no branches, and for files of older versions."""
+    trust: MeasuredTrust | None = None
+    """How far the model is trusted beside what particles say themselves, by calls of the simulator. None where the
+    filter trusts the model alone, and for files of older versions."""
 
     def filter(self, num_particles: int = 32, *, max_attempts: int = 5) -> NeuralBayesianFilter:
         """Make a filter with this model.
@@ -75,10 +71,8 @@ class FittedModel:
         Returns:
             The filter.
         """
-        if self.carry is None or num_particles < FEWEST_CARRIED:
-            return NeuralBayesianFilter(self.model, num_particles, shares=self.shares, max_attempts=max_attempts)
-        proposal = BranchProposal(self.carry)
-        return NeuralBayesianFilter(self.model, num_particles, proposal=proposal, max_attempts=max_attempts)
+        trust = None if self.trust is None else self.trust.at(num_particles)
+        return NeuralBayesianFilter(self.model, num_particles, trust=trust, max_attempts=max_attempts)
 
     def faithful(self, num_particles: int = 32, *, max_attempts: int = 5) -> NeuralBayesianFilter:
         """Make the paper's filter with this model: Algorithm 1, independent draws and no correction.
@@ -119,8 +113,7 @@ class FittedModel:
         """
         known = {name: getattr(self, name) for name in _KNOWN}
         known["reference"] = described(self.reference)
-        known["shares"] = None if self.shares is None else asdict(self.shares)
-        known["carry"] = None if self.carry is None else asdict(self.carry)
+        known["trust"] = None if self.trust is None else asdict(self.trust)
         known["trial"] = None if self.trial is None else self.trial.to_dict()
         save_model(path, self.model, self.config, fitted=json.dumps(known, default=_plain))
 
@@ -144,11 +137,12 @@ class FittedModel:
             values = json.loads(note)
             calibration = Calibration(**_typed(Calibration, values.pop("calibration")))
             _check_shapes(calibration)
-            # Files of older versions do not tell.
-            reference, shares = rebuilt(values.pop("reference", None)), _shares(values.pop("shares", None))
-            tried = values.pop("trial", None)
-            known: dict[str, Any] = {"shares": shares, "trial": None if tried is None else Comparison.from_dict(tried)}
-            known["carry"] = _carry(values.pop("carry", None))
+            # Files of older versions do not tell, or told trust in another way.
+            reference, tried = rebuilt(values.pop("reference", None)), values.pop("trial", None)
+            known: dict[str, Any] = {"trial": None if tried is None else Comparison.from_dict(tried)}
+            known["trust"] = _trust(values.pop("trust", None))
+            for old in ("shares", "carry"):
+                values.pop(old, None)
             known |= _typed(cls, values)
             return cls(model=model, config=config, calibration=calibration, reference=reference, **known)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
@@ -167,16 +161,8 @@ class FittedModel:
                 f"{self.on_walls:.1%} of their samples lie on a wall of the box, where a density is unbounded: "
                 "see `wall_band` of nbf.fit"
             )
-        if self.shares is not None:
-            told = ", ".join(
-                f"{share:.0%} from {size:.0f}" for size, share in zip(self.shares.sizes, self.shares.model, strict=True)
-            )
-            lines.append(f"Share earned beside a kernel density on as many samples: {told}")
-        if self.carry is not None:
-            lines.append(
-                f"From {FEWEST_CARRIED} particles on, carried branches have the share {self.carry.share:g} (1 - random "
-                f"mass)^{self.carry.fading:g} of a belief, the model the rest"
-            )
+        if self.trust is not None:
+            lines += _told(self.trust)
         limits = "This verdict is on the model, given samples of its teacher's beliefs."
         if self.trial is None:
             limits += (
@@ -188,21 +174,37 @@ class FittedModel:
         return "\n".join([*lines, "", str(self.calibration), "", limits, "", heading, self.trial.brief])
 
 
-_APART = ("model", "config", "calibration", "reference", "shares", "trial", "carry")
+_APART = ("model", "config", "calibration", "reference", "trial", "trust")
 _KNOWN = tuple(each.name for each in fields(FittedModel) if each.name not in ("model", "config"))
 
 
-def _shares(values: Any) -> Shares | None:
-    return None if values is None else Shares(*(tuple(map(float, values[name])) for name in ("sizes", "model")))
+def _told(trust: MeasuredTrust) -> list[str]:
+    """Measured trust, for a reader."""
+    if trust.sizes[0] == FEWEST_CARRIED:
+        carry = trust.found[0].carry
+        return [
+            f"From {FEWEST_CARRIED} particles on, carried branches have the share {carry.share:g} (1 - random "
+            f"mass)^{carry.fading:g} of a belief, the model the rest"
+        ]
+    told = ", ".join(
+        f"{found.model_share:.0%} with {size} calls" for size, found in zip(trust.sizes, trust.found, strict=True)
+    )
+    scales = ", ".join(f"{found.kernel_scale:g}" for found in trust.found)
+    return [f"Share earned beside a kernel density: {told} (kernels of {scales} times Silverman's width)"]
 
 
-def _carry(values: Any) -> CarryRule | None:
+def _trust(values: Any) -> MeasuredTrust | None:
     if values is None:
         return None
-    share, fading = values["share"], values["fading"]
-    if type(share) is not float or type(fading) not in (int, float) or not (0 <= share <= 1 and 0 <= fading <= 1000):
-        raise ValueError(f"carry is {str(values)[:40]!r}")
-    return CarryRule(share, fading)
+    if any(type(size) is not int for size in values["sizes"]):
+        raise ValueError(f"trust is {str(values)[:40]!r}")
+    found = []
+    for one in values["found"]:
+        numbers = one["model_share"], one["kernel_scale"], one["carry"]["share"], one["carry"]["fading"]
+        if any(type(number) not in (int, float) for number in numbers):
+            raise ValueError(f"trust is {str(values)[:40]!r}")
+        found.append(Trust(*numbers[:2], CarryRule(*numbers[2:])))
+    return MeasuredTrust(tuple(values["sizes"]), tuple(found))
 
 
 def _plain(value: Any) -> Any:

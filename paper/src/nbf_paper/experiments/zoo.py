@@ -32,6 +32,7 @@ from nbf.filters.prediction import PredictionFilter
 from nbf.filters.regularized import RegularizedParticleFilter
 from nbf.fitting.fit import fit
 from nbf.fitting.fitted import FittedModel
+from nbf.fitting.tuning import tuned
 from nbf.spaces import Box
 from nbf_paper.experiments import demands
 from nbf_paper.experiments.demands import Demand, Size
@@ -128,14 +129,17 @@ class ZooTraining:
         return round(fitted.seconds, 1), [round(float(part.mean()), 4) for part in blocks]
 
 
-def baseline_rows(asked: Problem, environment: Environment, settings: ZooEvaluation) -> Iterator[FilterRow]:
-    """The filters without a model."""
+def baseline_rows(asked: Problem, environment: Environment, seed: int, settings: ZooEvaluation) -> Iterator[FilterRow]:
+    """The filters without a model. The kernel's width is chosen as it is for the neural filter, at each size."""
     yield FilterRow(asked.reference, "reference", "", 0, 0)
     yield FilterRow(PredictionFilter(asked.reference), "prior", "", 0, 0)
     yield from (FilterRow(ParticleFilter(n), "pf", "", n, n) for n in settings.particle_filters)
     if isinstance(environment.space, Box):
-        sizes = settings.regularized_filters
-        yield from (FilterRow(RegularizedParticleFilter(n), "pf-regularized", "", n, n) for n in sizes)
+        for n in settings.regularized_filters:
+            found = tuned(
+                RegularizedParticleFilter(n), asked.family, horizon=asked.horizon, seed=seed, progress=False
+            )  # fmt: skip
+            yield FilterRow(found, "pf-regularized", "", n, n)
     else:
         yield from (FilterRow(BranchingFilter(n), "branching", "", n, n) for n in settings.branching_filters)
 
@@ -178,7 +182,7 @@ class ZooJob(Job):
     def settings(self) -> dict[str, Any]:
         return {
             "problem": self.problem, "seed": self.seed, "training": {"fit": "defaults", "steps": self.steps},
-            "evaluation": self.evaluation.settings,
+            "evaluation": self.evaluation.settings, "chosen in the loop": ["kernel width", "share of the model"],
         }  # fmt: skip
 
     def sizes(self) -> list[Size]:
@@ -202,7 +206,10 @@ class ZooJob(Job):
         episodes = in_batches(make, (keys,), batch=min(REFERENCES, settings.episodes))
         environment, _ = asked.family.sample(keys[0])
         fitted = self.training_run(runs).load()
-        rows = [*baseline_rows(asked, environment, settings), *model_rows(asked, fitted, self.seed, settings)]
+        rows = [
+            *baseline_rows(asked, environment, self.seed, settings),
+            *model_rows(asked, fitted, self.seed, settings),
+        ]
         records: list[Record] = []
         told: dict[tuple[str, str, int], np.ndarray] = {}
         for row in rows:

@@ -80,7 +80,8 @@ def scores(
             return _listed_scores(belief, listed, state, truth)
         return _box_scores(key, belief, now, state, truth, samples)
 
-    return jax.vmap(lambda key, track: _filtered(filter, key, track, look))(keys, tracks)
+    # One by one: in a batch, particles would be drawn anew for all episodes wherever one of them needs it.
+    return jax.lax.map(lambda pair: _filtered(filter, pair[0], pair[1], look), (keys, tracks))
 
 
 def _filtered(filter: Filter, key: Key[Array, ""], track: Track, look: Any) -> Any:

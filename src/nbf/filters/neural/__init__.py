@@ -7,8 +7,9 @@ from nbf.filters.neural.even import EvenProposal
 from nbf.filters.neural.filter import NeuralBayesianFilter
 from nbf.filters.neural.look_ahead import LookAheadProposal
 from nbf.filters.neural.proposal import IndependentProposal, Prior, Proposal, Proposed
-from nbf.filters.neural.regenerating import RegeneratingProposal, Shares
+from nbf.filters.neural.regenerating import RegeneratingProposal
 from nbf.filters.neural.state import NeuralState
+from nbf.filters.neural.trust import Trust
 
 __all__ = [
     "BranchProposal",
@@ -25,7 +26,7 @@ __all__ = [
     "Proposal",
     "Proposed",
     "RegeneratingProposal",
-    "Shares",
+    "Trust",
     "default_correction",
     "default_proposal",
 ]

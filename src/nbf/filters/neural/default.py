@@ -11,10 +11,12 @@ from nbf.filters.neural.correction import Correction, MomentMatching, NoCorrecti
 from nbf.filters.neural.even import EvenProposal
 from nbf.filters.neural.look_ahead import LookAheadProposal
 from nbf.filters.neural.proposal import Proposal
-from nbf.filters.neural.regenerating import RegeneratingProposal, Shares
+from nbf.filters.neural.regenerating import RegeneratingProposal
+from nbf.filters.neural.trust import Trust
+from nbf.filters.regeneration import KernelSmoother
 
-EVEN = Shares()
-"""Of a model whose share was not measured."""
+UNMEASURED = Trust()
+"""In a model that nothing was measured of."""
 
 
 def default_correction(model: BeliefModel) -> Correction:
@@ -29,13 +31,13 @@ def default_correction(model: BeliefModel) -> Correction:
     return NoCorrection() if capability(model, MeanFeatures) is None else MomentMatching()
 
 
-def default_proposal(environment: Environment, num_particles: int, shares: Shares = EVEN) -> Proposal:
+def default_proposal(environment: Environment, num_particles: int, trust: Trust = UNMEASURED) -> Proposal:
     """Pick the proposal for an environment.
 
     Args:
         environment: Of the filter.
         num_particles: Of the filter.
-        shares: Of the model beside a kernel, for a `RegeneratingProposal`.
+        trust: In the model.
 
     Returns:
         Branches where their probabilities are known and particles suffice, else look-ahead where there is one, else
@@ -43,26 +45,28 @@ def default_proposal(environment: Environment, num_particles: int, shares: Share
     """
     known = capability(environment, KnownTransitions)
     if known is not None and known.num_branches <= num_particles:
-        return BranchProposal()
+        return BranchProposal(trust.carry)
     if capability(environment, LookAhead) is not None:
         return LookAheadProposal()
-    return EvenProposal() if capability(environment, StateEmission) is None else RegeneratingProposal(shares=shares)
+    if capability(environment, StateEmission) is None:
+        return EvenProposal()
+    return RegeneratingProposal(kernel=KernelSmoother(trust.kernel_scale), model_share=trust.model_share)
 
 
-def check_parts(proposal: object, correction: object, shares: object) -> None:
+def check_parts(proposal: object, correction: object, trust: object) -> None:
     """Raise unless the parts of a filter are parts of a filter.
 
     Args:
         proposal: A `Proposal`, or None.
         correction: A `Correction`, or None.
-        shares: `Shares`, or None; None if a proposal is named.
+        trust: `Trust`, or None; None if a proposal is named.
     """
-    if proposal is not None and shares is not None:
+    if proposal is not None and trust is not None:
         raise InputError(
-            "Shares belong to the proposal that is picked by default; give them to the one that you name: "
-            "RegeneratingProposal(shares=...)."
+            "Trust belongs to the proposal that is picked by default; give its numbers to the one that you name: "
+            "RegeneratingProposal(model_share=...), BranchProposal(carry=...)."
         )
-    for given, kind in ((proposal, Proposal), (correction, Correction), (shares, Shares)):
+    for given, kind in ((proposal, Proposal), (correction, Correction), (trust, Trust)):
         if not isinstance(given, kind | None):
             raise InputError(
                 f"A filter takes a {kind.__name__} of nbf.filters.neural, or None for the default; got {given!r}."

@@ -30,8 +30,8 @@ from nbf.filters.checks import check_counts, check_space
 from nbf.filters.neural.correction import Correction, NoCorrection
 from nbf.filters.neural.default import check_parts, default_correction, default_proposal, description
 from nbf.filters.neural.proposal import IndependentProposal, Prior, Proposal
-from nbf.filters.neural.regenerating import Shares
 from nbf.filters.neural.state import NeuralState, in_context, thinned
+from nbf.filters.neural.trust import Trust
 from nbf.filters.neural.weighing import weighed
 from nbf.resampling.likelihoods import log_likelihoods
 from nbf.resampling.optimal import optimal_indices
@@ -53,7 +53,7 @@ class NeuralBayesianFilter(Filter):
     proposal: Proposal | None
     """None: the default for each environment."""
     correction: Correction
-    shares: Shares
+    trust: Trust
     max_attempts: int = eqx.field(static=True)
     initial_samples: int = eqx.field(static=True)
 
@@ -64,7 +64,7 @@ class NeuralBayesianFilter(Filter):
         *,
         proposal: Proposal | None = None,
         correction: Correction | None = None,
-        shares: Shares | None = None,
+        trust: Trust | None = None,
         max_attempts: int = 5,
         initial_samples: int = 1024,
     ):
@@ -75,16 +75,16 @@ class NeuralBayesianFilter(Filter):
             num_particles: Calls of the simulator at each step.
             proposal: How particles are generated and moved; None picks one by the environment's capabilities.
             correction: Of the decoded belief; None picks `MomentMatching` where the model has `MeanFeatures`.
-            shares: Of the model beside a kernel (`nbf.fit` measures them), if a `RegeneratingProposal` is picked.
+            trust: In the model, if the proposal is picked (`nbf.fit` measures it); None is `Trust()`.
             max_attempts: How often a step is simulated at most while every weight is zero.
             initial_samples: Samples of p0 that the first embedding is made of, where p0 cannot be listed.
         """
         counts = {"max_attempts": max_attempts, "initial_samples": initial_samples}
         check_counts("A neural filter", num_particles=num_particles, **counts)
-        check_parts(proposal, correction, shares)
+        check_parts(proposal, correction, trust)
         self.model = model.prepared()
         self.num_particles, self.max_attempts, self.initial_samples = num_particles, max_attempts, initial_samples
-        self.proposal, self.shares = proposal, shares or Shares()
+        self.proposal, self.trust = proposal, trust or Trust()
         self.correction = default_correction(self.model) if correction is None else correction
         self.correction.check(self.model)
 
@@ -195,6 +195,6 @@ class NeuralBayesianFilter(Filter):
 
     def _proposal(self, environment: Environment) -> Proposal:
         if self.proposal is None:
-            return default_proposal(environment, self.num_particles, self.shares)
+            return default_proposal(environment, self.num_particles, self.trust)
         self.proposal.check(environment, self.num_particles)
         return self.proposal

@@ -4,16 +4,14 @@ Every cycle of embedding and decoding costs accuracy, so most steps make none: t
 and weighed, as in a particle filter. Over a `Box` many more are carried than are simulated (`nbf.filters.surrogate`).
 When their effective sample size is low, new ones come from densities on the *predicted* set, the belief model's and a
 kernel's, by many candidates that are weighed without being simulated (`nbf.filters.regeneration`). The share of each
-density is earned: by how well it told held-out samples of a belief from so many particles when the model was fitted
-(`nbf.fitting.shares`).
+density and the width of the kernel are earned: `nbf.fit` runs the filter on episodes of the family, and takes those
+with which it tells the true states best (`nbf.fitting.trust`).
 """
 
 from __future__ import annotations
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Key
 
 from nbf import prng
@@ -30,41 +28,11 @@ from nbf.filters.neural.proposal import Carried, Prior, Proposal, Proposed
 from nbf.filters.neural.state import NeuralState, thinned
 from nbf.filters.regeneration import Drawn, KernelSmoother, Regeneration, Smoother
 from nbf.filters.surrogate import Surrogate
-from nbf.resampling.weights import effective_sample_size, normalize
+from nbf.resampling.weights import normalize
 from nbf.spaces import Box, Lattice
 
 MOST_MODELLED = 256
 """Candidates of a model, at most, where others come from a kernel."""
-
-
-class Shares(eqx.Module):
-    """The model's share of a belief beside a kernel's, by the effective sample size of the set behind it."""
-
-    sizes: tuple[float, ...] = eqx.field(static=True, default=(32.0,))
-    """Effective sample sizes, rising."""
-    model: tuple[float, ...] = eqx.field(static=True, default=(0.5,))
-    """The model's share at each; in between, linear in the logarithm of the size."""
-
-    def __check_init__(self) -> None:
-        rising = all(a < b for a, b in zip(self.sizes, self.sizes[1:], strict=False))
-        sound = len(self.sizes) == len(self.model) > 0 and rising and self.sizes[0] > 0
-        if not sound or not all(0 <= share <= 1 for share in self.model):
-            raise InputError(
-                "Shares need rising sizes above 0 and as many shares between 0 and 1; got "
-                f"{self.sizes} and {self.model}."
-            )
-
-    def __call__(self, log_weights: Float[Array, " n"]) -> Float[Array, ""]:
-        """Look the model's share up.
-
-        Args:
-            log_weights: Of the set behind the belief.
-
-        Returns:
-            A number between 0 and 1.
-        """
-        size = jnp.log(jnp.maximum(effective_sample_size(log_weights), 1.0))
-        return jnp.interp(size, jnp.asarray(np.log(self.sizes), jnp.float32), jnp.asarray(self.model, jnp.float32))
 
 
 class ModelSmoother(Smoother):
@@ -88,14 +56,15 @@ class MixedSmoother(Smoother):
 
     first: ModelSmoother
     second: KernelSmoother
-    shares: Shares = Shares()
+    share: float | Float[Array, ""]
+    """Of the model."""
 
     def __call__(self, key: Key[Array, ""], particles: ParticleBelief, space: StateSpace, count: int) -> Drawn:
         first_key, second_key = prng.split(key)
         modelled = min(count - count // 2, MOST_MODELLED)
         made = self.first(first_key, particles, space, modelled)
         near = self.second(second_key, particles, space, count - modelled)
-        share = self.shares(particles.log_weights)
+        share = jnp.asarray(self.share, jnp.float32)
         states = jax.tree.map(lambda one, two: jnp.concatenate([one, two]), made.states, near.states)
         weights = jnp.concatenate([jnp.log(share) + made.log_weights, jnp.log1p(-share) + near.log_weights])
         return Drawn(states, weights, jnp.concatenate([made.origins, near.origins]))
@@ -110,10 +79,14 @@ class RegeneratingProposal(Proposal):
     """When and how particles are drawn anew."""
     kernel: KernelSmoother = KernelSmoother()
     """The kernel on a particle."""
-    shares: Shares = Shares()
-    """How much the model is trusted beside the kernel."""
+    model_share: float | Float[Array, ""] = 0.5
+    """The model's share of a belief beside the kernel's; `nbf.fit` measures it. An argument of the compiled program."""
     surrogate: Surrogate = Surrogate()
     """Over a box: how many points are carried, and how those that are not simulated move."""
+
+    def __check_init__(self) -> None:
+        if isinstance(self.model_share, int | float) and not 0 <= self.model_share <= 1:
+            raise InputError(f"A model's share of a belief is between 0 and 1; got {self.model_share}.")
 
     def check(self, environment: Environment, num_particles: int) -> None:
         require(environment, StateEmission, "RegeneratingProposal", "Use EvenProposal.")
@@ -127,7 +100,7 @@ class RegeneratingProposal(Proposal):
         )
         smooth = isinstance(space, Box | Lattice)
         near = GaussianKernels.of(particles, space, self.kernel.scale) if smooth else particles
-        return near, 1.0 - self.shares(particles.log_weights)
+        return near, 1.0 - jnp.asarray(self.model_share, jnp.float32)
 
     def __call__(
         self,
@@ -166,4 +139,4 @@ class RegeneratingProposal(Proposal):
 
     def _smoother(self, prior: Prior, space: StateSpace) -> Smoother:
         model = ModelSmoother(prior.model, prior.correction)
-        return MixedSmoother(model, self.kernel, self.shares) if isinstance(space, Box | Lattice) else model
+        return MixedSmoother(model, self.kernel, self.model_share) if isinstance(space, Box | Lattice) else model
