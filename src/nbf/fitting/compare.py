@@ -147,7 +147,9 @@ def _prepared(family: Family, models: Sequence[FittedModel | BeliefModel], setti
     exact, reference = exact_filter(environment, policy), settings.reference
     large = ParticleFilter(reference) if isinstance(reference, int) else reference
     truth = large if exact is None else exact[0]
-    others, notes = classical(environment, policy, settings.budgets, settings.particles)
+    measured = (model.trust for model in models if isinstance(model, FittedModel))
+    trust = next((trust for trust in measured if trust is not None), None)
+    others, notes = classical(environment, policy, settings.budgets, settings.particles, trust)
     networks, more = neural(models, environment, settings.budgets, truth, settings.seed)
     contenders = [prior(None if exact is None else truth), *others, *networks]
     if exact is None:

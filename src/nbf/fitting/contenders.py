@@ -24,9 +24,11 @@ from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.prediction import PredictionFilter
 from nbf.filters.prefixes import PrefixFilter
+from nbf.filters.regeneration import KernelSmoother
 from nbf.filters.regularized import RegularizedParticleFilter
 from nbf.fitting.fitted import FittedModel
 from nbf.fitting.rows import Kind
+from nbf.fitting.trust import MeasuredTrust
 from nbf.spaces import Box
 
 AFFORDABLE = 2**18
@@ -92,7 +94,11 @@ def prior(exact: Filter | None) -> Contender:
 
 
 def classical(
-    environment: Environment, policy: Policy, budgets: Sequence[int], particles: Sequence[int]
+    environment: Environment,
+    policy: Policy,
+    budgets: Sequence[int],
+    particles: Sequence[int],
+    trust: MeasuredTrust | None = None,
 ) -> tuple[list[Contender], list[str]]:
     """List the filters without a network.
 
@@ -101,9 +107,10 @@ def classical(
         policy: Of its first step.
         budgets: Simulator calls at which filters are compared.
         particles: More sizes of particle filters.
+        trust: In a model that is compared with them: the width of its kernel is theirs too.
 
     Returns:
-        The rows, and what was left out and why.
+        The rows, what was left out and why, and what was chosen.
     """
     found, notes = [], []
     exact = exact_filter(environment, policy)
@@ -117,10 +124,18 @@ def classical(
     found += [Contender(f"ParticleFilter({n})", "particle", (ParticleFilter(n),), n, float(n)) for n in sizes]
     if isinstance(environment.space, Box):
         found += [
-            Contender(f"RegularizedParticleFilter({n})", "regularised", (RegularizedParticleFilter(n),), n, float(n))
+            Contender(f"RegularizedParticleFilter({n})", "regularised", (_regularised(n, trust),), n, float(n))
             for n in sorted(budgets)
         ]
+    if trust is not None and isinstance(environment.space, Box):
+        scales = ", ".join(f"{trust.at(n).kernel_scale:.2g}" for n in sorted(budgets))
+        notes.append(f"Regularised filters have the kernels of the neural ones: {scales} times Silverman's width.")
     return found, notes
+
+
+def _regularised(n: int, trust: MeasuredTrust | None) -> RegularizedParticleFilter:
+    plain = RegularizedParticleFilter(n)
+    return plain if trust is None else replace(plain, smoother=KernelSmoother(trust.at(n).kernel_scale))
 
 
 def _kalman(environment: Environment, members: int) -> list[Contender]:

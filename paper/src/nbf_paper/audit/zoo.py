@@ -29,6 +29,17 @@ GRIDS = {f"zoo-{kind}": _of(kind, "log_score", 2) for kind in ZOO_KINDS} | {
 """The tables of one kind of problem."""
 
 
+def _left_out(metric: str, digits: int, *, listed: bool | None = None) -> Grid:
+    wanted = {True: ("discrete",), False: tuple(set(ZOO_KINDS) - {"discrete"}), None: ZOO_KINDS}[listed]
+    return Grid("ablation", metric, digits, lambda line: line.config in ZOO and ZOO[line.config].kind in wanted)
+
+
+GRIDS |= {
+    "ablation": _left_out("lead_over_default", 2), "ablation-scores": _left_out("log_score", 2),
+    "ablation-distance": _left_out("energy", 3, listed=False), "ablation-divergence": _left_out("js", 3, listed=True),
+}  # fmt: skip
+
+
 def zoo_summary(book: Book, table: Printed) -> Answer:
     """Log scores, and two columns that follow from them."""
     answer = Answer()

@@ -33,6 +33,7 @@ from nbf.filters.regularized import RegularizedParticleFilter
 from nbf.fitting.fit import fit
 from nbf.fitting.fitted import FittedModel
 from nbf.fitting.tuning import tuned
+from nbf.models.noise_level import NoiseLevelConfig
 from nbf.spaces import Box
 from nbf_paper.experiments import demands
 from nbf_paper.experiments.demands import Demand, Size
@@ -97,6 +98,8 @@ class ZooTraining:
     problem: str
     seed: int
     steps: int
+    noise_level: bool = False
+    """Whether the decoder is told how noisy its embedding is."""
 
     @property
     def path(self) -> Path:
@@ -110,6 +113,7 @@ class ZooTraining:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             fitted = fit(
                 asked.family, horizon=asked.horizon, seed=self.seed, steps=self.steps, trial=0,
+                encoder=NoiseLevelConfig() if self.noise_level else None,
                 resume=self.path.parent / "training.safetensors",
             )  # fmt: skip
             fitted.save(self.path)
@@ -153,6 +157,15 @@ def model_rows(asked: Problem, fitted: FittedModel, seed: int, settings: ZooEval
     yield from (FilterRow(NeuralBayesianFilter(untrained, n), "nbf", "untrained", n, n) for n in sizes)
 
 
+def sizes_of(episodes: int, steps: int) -> list[Size]:
+    """What is asked of the machine."""
+
+    def taken(count: int) -> Demand:
+        return Demand(1e5 * count, EPISODE_SECONDS * count)
+
+    return [Size("--episodes", episodes, taken), Size("--steps", steps, demands.steps)]
+
+
 @dataclass(frozen=True)
 class ZooJob(Job):
     """One problem and seed: a model is trained, and every filter is scored on fresh episodes."""
@@ -186,10 +199,7 @@ class ZooJob(Job):
         }  # fmt: skip
 
     def sizes(self) -> list[Size]:
-        def taken(count: int) -> Demand:
-            return Demand(1e5 * count, EPISODE_SECONDS * count)
-
-        return [Size("--episodes", self.evaluated, taken), Size("--steps", self.steps, demands.steps)]
+        return sizes_of(self.evaluated, self.steps)
 
     def training_run(self, runs: Path) -> ZooTraining:
         return ZooTraining(runs / "zoo" / self.problem / str(self.seed), self.problem, self.seed, self.steps)

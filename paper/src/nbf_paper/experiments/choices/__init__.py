@@ -12,6 +12,7 @@ from typing import Annotated
 
 from tyro.conf import arg
 
+from nbf_paper.experiments.choices.ablation import Ablation
 from nbf_paper.experiments.choices.beyond import Beyond
 from nbf_paper.experiments.choices.classical import Classical
 from nbf_paper.experiments.choices.convergence import Convergence
@@ -27,15 +28,16 @@ from nbf_paper.experiments.choices.wall_clock import WallClock
 from nbf_paper.experiments.choices.zoo import Zoo
 
 __all__ = [
-    "EXPERIMENTS", "All", "Amount", "Beyond", "Classical", "Convergence", "Donuts", "Experiment", "FineTuned",
-    "Goofspiel", "GoofspielLarge", "Gridworld", "Part", "SimulationCost", "Triangulation", "WallClock", "Zoo",
+    "EXPERIMENTS", "Ablation", "All", "Amount", "Beyond", "Classical", "Convergence", "Donuts", "Experiment",
+    "FineTuned", "Goofspiel", "GoofspielLarge", "Gridworld", "Part", "SimulationCost", "Triangulation", "WallClock",
+    "Zoo",
 ]  # fmt: skip
 
 EXPERIMENTS: dict[str, type[Experiment]] = {
     kind.name: kind
     for kind in (
         Gridworld, Donuts, Goofspiel, GoofspielLarge, Triangulation, FineTuned, Convergence, Classical, Beyond,
-        SimulationCost, WallClock, Zoo,
+        SimulationCost, WallClock, Zoo, Ablation,
     )
 }  # fmt: skip
 """By name. `nbf-paper reproduce all` and the report follow this order: an experiment comes after those whose records
