@@ -39,6 +39,21 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(HEADER)
 
 
+LONGEST = (
+    "filters/test_neural_filter.py", "docs/test_tutorial.py", "filters/test_surrogate.py", "fitting/test_carrying.py",
+    "fitting/test_compare.py", "fitting/test_fitting.py", "docs/test_readme.py", "environments/test_goofspiel.py",
+    "tests/test_selfplay.py", "tests/test_cli.py", "training/test_training.py", "training/test_resume.py",
+    "filters/test_particle_filter.py", "filters/test_regeneration.py", "filters/test_calls.py", "tests/test_shipped.py",
+)  # fmt: skip
+"""Files that take ten seconds or more: they are begun first, so that at the end no worker waits long for another."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """xdist would begin with the files of most tests, and end with those of one long test."""
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
 EVERY = 5
 """Of a test with the mark `sampled` one in so many cases runs by default."""
 
@@ -52,6 +67,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if cases.setdefault(name, 0) % EVERY:
                 item.add_marker(pytest.mark.slow)
             cases[name] += 1
+    items.sort(key=lambda item: not item.path.as_posix().endswith(LONGEST))
 
 
 MOST_MEMORY = {"file": 950 * 2**20, "test": 1100 * 2**20}
