@@ -117,6 +117,17 @@ def unchecked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
+@pytest.fixture(scope="module")
+def untyped() -> Iterator[None]:
+    """Without the type checks, for a file that reads all committed records: half of its time were checks of a million
+    calls. What is called with other types is found where a few records are read."""
+    import jaxtyping
+
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
 @pytest.fixture
 def key(request: pytest.FixtureRequest):
     """The key of this test (and of these parameters): the stream of the root seed that bears its name."""

@@ -23,6 +23,8 @@ from nbf_paper.records import ALL, Record, Run, add
 from nbf_paper.report import beyond, convergence, gridworld, simulation_cost, triangulation
 from nbf_paper.report.tables import insert_table
 
+pytestmark = pytest.mark.usefixtures("untyped")
+
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "paper" / "docs").glob("*.md"))]
 
 

@@ -15,6 +15,8 @@ from nbf_paper.cli.reproduce import Reproduce
 from nbf_paper.experiments import choices, simulation_cost
 from nbf_paper.records import Record, run_key, store
 
+pytestmark = pytest.mark.usefixtures("untyped")
+
 FOLDERS = sorted(path.parent for path in RESULTS.glob("*/runs.json"))
 BENCHMARKS = {"peers": "python -m benchmarks.peers"}
 """Records that no experiment makes, and the command that does."""
