@@ -128,7 +128,7 @@ def test_the_posterior_is_that_of_all_games(filter):
     policy = TablePolicy(jnp.broadcast_to(jnp.asarray(tables()[1], jnp.float32), (len(whole), 3, 16, 4, 16, 4)))
     beliefs, info = jax.tree.map(np.asarray, tracked(filter, environments_of_histories(), policy, outcomes))
     assert not info.recovered.any()
-    environment = jax.tree.map(lambda leaf: leaf[0, 0], environments_of_histories())
+    environment = jax.tree.map(lambda leaf: np.asarray(leaf)[0, 0], environments_of_histories())
     place = {tuple(card for card in state if card < 4): i for i, state in enumerate(np.asarray(environment.states()))}
     expected = np.zeros_like(beliefs, np.float64)
     mass = np.zeros((len(whole), 3))
@@ -152,7 +152,7 @@ def test_legal_states_are_those_that_explain_the_outcomes():
     """In every step's space: nothing else is contained, and a symbol is legal where some such state has it next."""
     whole, *_ = histories()
     chosen = np.random.default_rng(0).choice(len(whole), 12, replace=False)
-    spaces = jax.tree.map(lambda leaf: leaf[chosen], environments_of_histories()).space
+    spaces = jax.tree.map(lambda leaf: np.asarray(leaf)[chosen], environments_of_histories()).space
     sequences = np.asarray(list(itertools.product(range(5), repeat=4)), np.int32)
     look = lambda space: jax.vmap(lambda state: (space.contains(state), space.masks(state)))(sequences)  # noqa: E731
     contained, masks = jax.tree.map(np.asarray, jax.jit(jax.vmap(jax.vmap(look)))(spaces))

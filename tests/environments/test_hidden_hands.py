@@ -38,18 +38,21 @@ def played():
     seen = jnp.arange(RULES.num_features) < RULES.cards  # it goes by its hand alone
     policy = Linear(2.0 * seen * jax.random.normal(jax.random.key(3), (RULES.num_actions, RULES.num_features)))
 
+    @jax.jit
+    def play(start_key, keys):
+        return jax.lax.scan(step, RULES.deal(start_key), keys)[1]
+
     def step(game, key):
         log_probs = policy.log_probs(RULES.features(game, game.hands[game.player]), RULES.legal(game))
         action = jax.random.categorical(key, log_probs)
         return RULES.play(game, action), (game, action, HiddenHands.of(RULES, game, action, policy))
 
-    start = RULES.deal(jax.random.key(8))
-    _, found = jax.lax.scan(step, start, jax.random.split(jax.random.key(5), RULES.length))
-    return policy, *found
+    return policy, *play(jax.random.key(8), jax.random.split(jax.random.key(5), RULES.length))
 
 
 def at(tree, place):
-    return jax.tree.map(lambda leaf: leaf[place], tree)
+    """In NumPy: JAX compiles every slice by itself."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[place], tree)
 
 
 def every_deal(game):
@@ -65,10 +68,14 @@ def every_deal(game):
 
 def replayed(policy, games, actions):
     """log probability of the opponents' actions in the game itself, dealt anew in every way."""
-    start = at(games, 0)
-    deals = jnp.asarray(np.stack(list(every_deal(start))))
+    deals = np.stack(list(every_deal(at(games, 0))))
+    return np.asarray(told_of_deals(deals, policy, at(games, 0), actions))
 
-    @jax.jit
+
+@jax.jit
+def told_of_deals(deals, policy, start, actions):
+    """One program for all tests."""
+
     @jax.vmap
     def one(deal):
         def step(game, action):
@@ -80,23 +87,33 @@ def replayed(policy, games, actions):
         hands = jnp.stack([start.hands[0], deal == 0, deal == 1])
         return jax.lax.scan(step, dataclasses.replace(start, hands=hands), actions)[1]
 
-    return np.asarray(one(deals))
+    return one(deals)
+
+
+@jax.jit
+def likelihoods(environments, actions, deals):
+    """Of the actions under each deal, and whether it is legal at that step: [deal, step]."""
+
+    @jax.vmap
+    def one(environment, action):
+        return jax.vmap(
+            lambda deal: (environment.log_likelihood(action, deal, deal), environment.space.contains(deal))
+        )(deals)
+
+    return jax.tree.map(jnp.transpose, one(environments, actions))
 
 
 def test_the_likelihood_is_that_of_the_game_dealt_anew(played):
     policy, games, actions, environments = played
     deals = np.stack(list(every_deal(at(games, 0))))
     expected = replayed(policy, games, actions)
-    found = jax.vmap(lambda env, act: jax.vmap(lambda deal: env.log_likelihood(act, deal, deal))(jnp.asarray(deals)))(
-        environments, actions
-    ).T
+    found, legal = jax.tree.map(np.asarray, likelihoods(environments, actions, deals))
     # A deal that is impossible by now may be given any likelihood: the space no longer contains it.
     dead = np.cumsum(np.isinf(expected), axis=1) > 0
     assert 0 < dead[:, -1].sum() < len(deals)
     np.testing.assert_allclose(np.where(dead, 0.0, found), np.where(dead, 0.0, expected), atol=1e-5)
-    legal = jax.vmap(lambda env: jax.vmap(env.space.contains)(jnp.asarray(deals)))(environments).T
-    assert not np.any(~np.asarray(legal) & ~dead)
-    assert np.all(~np.asarray(legal) | np.isfinite(np.asarray(found)) | dead)
+    assert not np.any(~legal & ~dead)
+    assert np.all(~legal | np.isfinite(found) | dead)
 
 
 def test_every_step_keeps_the_contract(played, key):
@@ -116,7 +133,8 @@ def tracked(filter, key, actions, environments):
         return filter.update(key, state, action, environment, None)[0], None
 
     inputs = jax.tree.map(lambda leaf: leaf[:STEPS], (jax.random.split(key, len(actions)), actions, environments))
-    return jax.lax.scan(step, filter.init(key, at(environments, 0)), inputs)[0]
+    first = jax.tree.map(lambda leaf: leaf[0], environments)
+    return jax.lax.scan(step, filter.init(key, first), inputs)[0]
 
 
 def posterior(policy, games, actions):
@@ -143,10 +161,14 @@ def test_a_neural_filter_draws_legal_deals_and_knows_more_than_legality(played, 
     deals, exact = jnp.asarray(np.stack(list(every_deal(at(games, 0))))), posterior(policy, games, actions)
     filter = nbf.NeuralBayesianFilter(MaximumEntropyDeals(at(environments, 0).space), 256)
     state, now = tracked(filter, key, actions, environments), at(environments, STEPS - 1)
-    belief = filter.belief(state, now)
-    assert np.all(jax.vmap(now.space.contains)(belief.sample(key, 100)))
-    probs = np.exp(np.asarray(belief.log_probs(deals)))
-    legal = np.asarray(jax.vmap(now.space.contains)(deals))
+
+    @eqx.filter_jit
+    def look(state, now):
+        belief, contains = filter.belief(state, now), jax.vmap(now.space.contains)
+        return contains(belief.sample(key, 100)), jnp.exp(belief.log_probs(deals)), contains(deals)
+
+    drawn, probs, legal = (np.asarray(found) for found in look(state, now))
+    assert np.all(drawn)
     assert probs.sum() == pytest.approx(1.0, abs=1e-2)
     assert np.abs(probs - exact).sum() < 0.5 * np.abs(legal / legal.sum() - exact).sum()
 

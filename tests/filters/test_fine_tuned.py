@@ -100,7 +100,8 @@ def losses(filter, key, parameters):
 def test_it_learns_trajectories_that_it_has_not_seen(key):
     fresh, (*_, states, _) = FineTunedFilter(model(), 0, batch=512, longest=LONGEST), followed()
     before = losses(fresh, key, fresh.init(key, ENVIRONMENT).parameters)
-    after = [losses(fresh, key, jax.tree.map(lambda leaf: leaf[step], states.parameters)) for step in (0, -1)]  # noqa: B023
+    parameters = [jax.tree.map(lambda leaf, step=step: np.asarray(leaf)[step], states.parameters) for step in (0, -1)]
+    after = [losses(fresh, key, each) for each in parameters]
     assert after[1] < after[0] < before
 
 
@@ -112,13 +113,14 @@ def test_what_is_simulated_is_the_world_up_to_now(key):
     )(key, length)  # fmt: skip
     cells = np.asarray(states) @ [3, 1]
     assert_frequencies(np.bincount(cells[:, 0], minlength=9), np.exp(ENVIRONMENT.initial_log_probs()), detects=0.08)
-    ends, log_probs = jax.vmap(ENVIRONMENT.successors, (0, None))(ENVIRONMENT.states(), POLICY)
+    ends, log_probs = jax.jit(jax.vmap(ENVIRONMENT.successors, (0, None)))(ENVIRONMENT.states(), POLICY)
     kernel = np.zeros((9, 9))
     for cell in range(9):
         np.add.at(kernel[cell], np.asarray(ends[cell]) @ np.asarray([3, 1]), np.exp(log_probs[cell]))
     prior = np.exp(ENVIRONMENT.initial_log_probs()) @ np.linalg.matrix_power(kernel, length)
     assert_frequencies(np.bincount(cells[:, length], minlength=9), prior, detects=0.08)
-    right = jax.vmap(jax.vmap(ENVIRONMENT.symbol))(states[:, :length], states[:, 1 : length + 1])
+    states, observations = np.asarray(states), np.asarray(observations)
+    right = jax.jit(jax.vmap(jax.vmap(ENVIRONMENT.symbol)))(states[:, :length], states[:, 1 : length + 1])
     wrong = np.asarray(observations[:, :length] != right).ravel()
     error = float(ENVIRONMENT.error)
     assert_frequencies([wrong.sum(), (~wrong).sum()], [error, 1.0 - error], detects=0.04)
@@ -139,9 +141,10 @@ def test_after_the_longest_history_the_memory_is_carried_on():
     observations, (_, found, states, _) = episode(), followed()
     np.testing.assert_array_equal(states.observations[-1], observations[:LONGEST])
     assert np.all(np.isfinite(found))
-    last = jax.tree.map(lambda leaf: leaf[-1], states.parameters)
-    memory = eqx.combine(last, model()).encoder.read(states.remembered.memory[-2], observations[-1], model().space)
-    np.testing.assert_allclose(states.remembered.memory[-1], memory, **FLOAT)
+    last = jax.tree.map(lambda leaf: np.asarray(leaf)[-1], states.parameters)
+    before, after = np.asarray(states.remembered.memory)[-2:]
+    read = eqx.filter_jit(lambda parameters, *seen: eqx.combine(parameters, model()).encoder.read(*seen, model().space))
+    np.testing.assert_allclose(after, read(last, before, np.asarray(observations)[-1]), **FLOAT)
 
 
 @pytest.mark.slow

@@ -34,6 +34,11 @@ def played(name, count=20):
     return episodes(GoofspielFamily(network_pool(game.cards), game), jax.random.split(jax.random.key(4), count))
 
 
+def at(tree, episode, time):
+    """Of one round of one episode, sliced by NumPy: JAX would compile a program for every shape."""
+    return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[episode, time]), tree)
+
+
 def marginal(game, sequences, probs):
     """(missing card, set of bids) -> probability, summed in Python over sequences."""
     found, probs = {}, np.asarray(probs, np.float64)
@@ -65,7 +70,7 @@ def test_it_is_the_marginal_of_the_posterior_over_sequences(name):
     game, (environments, policies, observations, _) = GAMES[name], played(name)
     probs, info = tracked(PrefixFilter(), environments, policies, observations)
     masses, found = tracked(LumpedFilter(), environments, policies, observations)
-    world = jax.tree.map(lambda leaf: leaf[0, 0], environments)
+    world = at(environments, 0, 0)
     expected = marginal(game, world.states(), probs)
     assert len(expected) == sum(1 for _ in subsets(game))
     states = lumped_states(game, list(expected))
@@ -89,7 +94,7 @@ def subsets(game):
 def test_it_agrees_whatever_is_seen(time, key):
     """Also on an observation that cannot be, on none at all, and once the game is over: what is kept, what is told."""
     game, (environments, policies, observations, _) = GAMES["4"], played("4")
-    world, policy = jax.tree.map(lambda leaf: leaf[0, 2], (environments, policies))
+    world, policy = at((environments, policies), 0, 2)
     worlds = [world.at(jnp.int32(t), world.bids, world.prizes, world.outcomes) for t in range(time + 1)]
 
     def followed(filter, last):
@@ -121,9 +126,9 @@ def test_it_agrees_whatever_is_seen(time, key):
 def test_steps_from_python_are_the_batch(key):
     game, (environments, policies, observations, _) = GAMES["4"], played("4")
     masses, infos = tracked(LumpedFilter(), environments, policies, observations)
-    state = LumpedFilter().init(key, jax.tree.map(lambda leaf: leaf[3, 0], environments))
+    state = LumpedFilter().init(key, at(environments, 3, 0))
     for time in range(game.rounds):
-        world, policy = jax.tree.map(lambda leaf, time=time: leaf[3, time], (environments, policies))
+        world, policy = at((environments, policies), 3, time)
         state, info = LumpedFilter().step(key, state, int(observations[3, time]), world, policy)
         np.testing.assert_allclose(state.masses, masses.masses[3, time], **FLOAT)
         np.testing.assert_allclose(info.log_evidence, infos.log_evidence[3, time], **FLOAT)
@@ -136,7 +141,7 @@ def test_a_policy_without_any_probability_changes_nothing(key):
         def log_probs(self, features):
             return jnp.full(4, jnp.nan)
 
-    world = jax.tree.map(lambda leaf: leaf[0, 0], played("4")[0])
+    world = at(played("4")[0], 0, 0)
     start = LumpedFilter().init(key, world)
     for observation in (WIN, None):
         state, info = LumpedFilter().step(key, start, observation, world, Silent())
@@ -179,8 +184,8 @@ def test_the_belief_is_the_distribution_it_says(key):
     """Its samples, probabilities and expectations are of lumped states; a sequence is refused."""
     environments, policies, observations, hidden = played("4")
     masses, _ = tracked(LumpedFilter(), environments, policies, observations)
-    world = jax.tree.map(lambda leaf: leaf[2, 0], environments)
-    belief = LumpedFilter().belief(jax.tree.map(lambda leaf: leaf[2, 0], masses), world)
+    world = at(environments, 2, 0)
+    belief = LumpedFilter().belief(at(masses, 2, 0), world)
     states = lumped_states(world.game, [(m, frozenset([b])) for m, b in itertools.permutations(range(4), 2)])
     probs = np.exp(belief.log_probs(states))
     np.testing.assert_allclose(probs.sum(), 1.0, **FLOAT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,6 +34,17 @@ def random_weights():
     return np.random.default_rng(SEED).uniform(0.2, 1.0, (6, 3)) * ALLOWED
 
 
+@jax.jit
+def marginals_of(weights):
+    return marginals(weights, QUOTAS)
+
+
+@eqx.filter_jit
+def log_probs(model, embedding, space):
+    """Of all legal deals."""
+    return model.log_prob(embedding, jnp.asarray(LEGAL), space)
+
+
 def probabilities(weights):
     products = weights[np.arange(6), LEGAL].prod(axis=1)
     return products / products.sum(), products.sum()
@@ -41,10 +53,8 @@ def probabilities(weights):
 def test_sums_and_marginals_are_those_of_all_deals():
     weights = random_weights()
     probs, total = probabilities(weights)
-    np.testing.assert_allclose(completions(jnp.asarray(weights), QUOTAS)[1], np.log(total), rtol=1e-5)
-    np.testing.assert_allclose(
-        marginals(jnp.asarray(weights), QUOTAS), np.einsum("d,dco->co", probs, ONE_HOT), atol=1e-6
-    )
+    np.testing.assert_allclose(jax.jit(completions, static_argnums=1)(weights, QUOTAS)[1], np.log(total), rtol=1e-5)
+    np.testing.assert_allclose(marginals_of(weights), np.einsum("d,dco->co", probs, ONE_HOT), atol=1e-6)
 
 
 def test_no_distribution_with_these_marginals_has_a_larger_entropy():
@@ -60,14 +70,15 @@ def test_no_distribution_with_these_marginals_has_a_larger_entropy():
     logits = ONE_HOT.reshape(len(LEGAL), -1) @ found
     expected = np.exp(logits - np.log(np.exp(logits).sum()))
     model = MaximumEntropyDeals(space(), iterations=300, smoothing=0.0)
-    ours = np.exp(model.log_prob(jnp.asarray(target.ravel(), jnp.float32), jnp.asarray(LEGAL), space()))
+    ours = np.exp(log_probs(model, np.asarray(target.ravel(), np.float32), space()))
     np.testing.assert_allclose(ours, expected, atol=2e-4)
 
 
 def test_draws_have_their_probabilities(key):
     weights, count = random_weights(), 20_000
     probs, _ = probabilities(weights)
-    drawn = np.asarray(deals(jnp.asarray(weights), QUOTAS, jax.random.uniform(key, (6, count))))
+    draw = jax.jit(lambda key, weights: deals(weights, QUOTAS, jax.random.uniform(key, (6, count))))
+    drawn = np.asarray(draw(key, weights))
     code = 3 ** np.arange(6)
     shares = np.array([(drawn @ code == deal @ code).mean() for deal in LEGAL])
     assert shares.sum() == pytest.approx(1.0)  # no other deal
@@ -76,17 +87,16 @@ def test_draws_have_their_probabilities(key):
 
 def test_even_draws_are_unbiased_and_closer_to_the_marginals(key):
     model = MaximumEntropyDeals(space(), smoothing=0.0)
-    target = marginals(jnp.asarray(random_weights()), QUOTAS).ravel()
-    exact = marginals(model.weights(target, space()), QUOTAS).ravel()
+    target = jax.device_put(np.ravel(marginals_of(random_weights())))
     keys, n = jax.random.split(key, 400), 16
 
-    @jax.jit
     @jax.vmap
     def both(key):
         even, log_weights = model.draw(key, target, n, space())
         return model.embed(even, log_weights), model.embed(model.sample(key, target, n, space()), log_weights)
 
-    even, independent = (np.asarray(found) for found in both(keys))
+    drawn = jax.jit(lambda keys: (*both(keys), marginals(model.weights(target, space()), QUOTAS).ravel()))
+    even, independent, exact = (np.asarray(found) for found in drawn(keys))
     spread = np.sqrt(exact * (1 - exact) / n)
     assert np.all(np.abs(even.mean(axis=0) - exact) < monte_carlo(spread, len(keys)) + 1e-5)
     assert np.mean((even - exact) ** 2) < 0.8 * np.mean((independent - exact) ** 2)
@@ -101,7 +111,7 @@ def test_what_becomes_known_is_conditioned_on():
     known[0] = [True, False, False]
     now = dataclasses.replace(Deals.of(jnp.asarray(ALLOWED), QUOTAS), allowed=jnp.asarray(known))
     model = MaximumEntropyDeals(space(), iterations=300, smoothing=0.0)
-    found = np.exp(model.log_prob(jnp.asarray(target, jnp.float32), jnp.asarray(LEGAL), now))
+    found = np.exp(log_probs(model, np.asarray(target, np.float32), now))
     expected = np.where(LEGAL[:, 0] == 0, probs, 0.0)
     np.testing.assert_allclose(found, expected / expected.sum(), atol=1e-3)
 
@@ -111,13 +121,19 @@ def test_marginals_that_contradict_what_is_known_leave_legality():
     known[0] = [True, False, False]
     sure = jnp.asarray(np.eye(3)[[2, 0, 1, 0, 1, 2]].ravel(), jnp.float32)  # card 0 in the rest, and quotas not met
     model = MaximumEntropyDeals(space(), smoothing=0.0)
-    drawn = model.sample(jax.random.key(0), sure, 50, Deals(jnp.asarray(known), QUOTAS))
-    assert np.all(jax.vmap(Deals(jnp.asarray(known), QUOTAS).contains)(drawn))
+    now = Deals(jnp.asarray(known), QUOTAS)
+
+    @jax.jit
+    def legal(key):
+        return jax.vmap(now.contains)(model.sample(key, sure, 50, now))
+
+    assert np.all(legal(jax.random.key(0)))
 
 
 def test_scaling_leaves_marginals_that_fit():
-    target = marginals(jnp.asarray(random_weights()), QUOTAS)
-    np.testing.assert_allclose(marginals(scaled(target, QUOTAS, 100), QUOTAS), target, atol=1e-3)
+    target = marginals_of(random_weights())
+    again = jax.jit(lambda target: marginals(scaled(target, QUOTAS, 100), QUOTAS))(target)
+    np.testing.assert_allclose(again, target, atol=1e-3)
 
 
 def test_a_space_of_deals_knows_its_own():
