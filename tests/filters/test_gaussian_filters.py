@@ -4,6 +4,7 @@ textbook's formulas where it is not, and sound on bad days."""
 from __future__ import annotations
 
 import functools
+import importlib.util
 import subprocess
 import sys
 
@@ -13,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from constructors import small_grid
-from extras import extra
 from kalman import kalman, random_system
 from scipy import stats
 from tolerances import FLOAT, SEED, monte_carlo
@@ -28,7 +28,9 @@ from nbf.filters.run import run
 from nbf.spaces import Box
 from nbf.testing import check_filter
 
-extra("cuthbertlib", "classical")
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("cuthbertlib") is None, reason="cuthbertlib comes with the extra [classical]"
+)  # not imported: that takes a second of every worker
 
 FAMILY = TriangulationFamily()
 SPACE = Box((-5.0, -5.0), (5.0, 5.0), bounded=False)
