@@ -46,16 +46,17 @@ def untrained(*arguments: Any, **options: Any) -> nbf.FittedModel:
 
 
 def small(family: Any, *arguments: Any, **options: Any) -> nbf.Comparison | str:
-    """In the place of `nbf.compare`, which has tests of its own: the same with fewer rows and no times. Without a
-    network, an episode."""
+    """In the place of `nbf.compare`, which has tests of its own: the same without the rows of the network, with fewer
+    others and no times; but the network must be one that it would take. Without a network, an episode."""
     if not arguments:
         states, seen = nbf.rollout(jax.random.key(0), family[0], family[1], 20)
         assert np.all(np.isfinite(states))
         assert np.all(np.isfinite(seen))
         return "an episode"
-    return COMPARE(
-        family, *arguments, **options | {"budgets": (32,), "particles": (), "quick": True, "progress": False}
-    )
+    bound = inspect.signature(COMPARE).bind(family, *arguments, **options).arguments
+    assert isinstance(bound["fitted"], nbf.FittedModel)
+    assert bound["fitted"].model.space.signature == family.sample(jax.random.key(0))[0].space.signature
+    return COMPARE(family, **options | {"budgets": (32,), "particles": (), "quick": True, "progress": False})
 
 
 def words(text: str) -> list[str]:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from agreement import assert_frequencies
 from constructors import small_grid
+from fits import no_calibration
 from safetensors.numpy import load_file, save_file
 from tolerances import FLOAT, monte_carlo
 from worlds import posterior, three_rooms
@@ -27,6 +28,7 @@ from nbf.errors import InputError
 from nbf.evaluation.calibration import Calibration, calibrate
 from nbf.files.checkpoint import read_file
 from nbf.filters.point_mass import PointMassFilter
+from nbf.fitting import fit as fitting
 from nbf.fitting import teacher
 from nbf.fitting.fit import CALIBRATION_BELIEFS, decoder_for, encoder_for
 from nbf.fitting.fitted import LONGEST_METADATA
@@ -121,6 +123,14 @@ class Drifts(Scheduled):
     def schedule(self, key, steps):
         stretch = lambda tree: jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (steps, *leaf.shape)), tree)  # noqa: E731
         return stretch(self.sample(key)[0]), DRIFT * (-1.0) ** jnp.arange(steps)
+
+
+@functools.cache
+def unmeasured_walker() -> nbf.FittedModel:
+    """The same without its calibration, which `fitted` has."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "calibrate", lambda *_, **__: no_calibration())
+        return walker.__wrapped__()
 
 
 @functools.cache
@@ -424,21 +434,22 @@ def rewritten(path, change):
         lambda note: note.update(teacher=None),
         lambda note: note["calibration"].update(pit=[[]]),
         lambda note: note["calibration"].update(pit=[1.0]),
-        lambda note: note["calibration"].update(levels=[0.5]),
+        lambda note: note["calibration"].update(levels=[0.5, 0.6]),
         lambda note: note["calibration"].update(nll=None),
     ],
 )
 def test_a_note_that_makes_no_sense_is_refused_and_the_model_still_loads(change, tmp_path):
     path = tmp_path / "model.safetensors"
-    walker().save(path)
+    unmeasured_walker().save(path)
+    assert str(nbf.FittedModel.load(path)) == str(unmeasured_walker())
     rewritten(path, change)
     with pytest.raises(InputError, match="known of the model"):
         nbf.FittedModel.load(path)
-    same_leaves(nbf.load_model(path), walker().model)
+    same_leaves(nbf.load_model(path), unmeasured_walker().model)
 
 
 def test_a_model_without_a_note_is_for_load_model(tmp_path):
-    nbf.save_model(tmp_path / "model.safetensors", walker().model, walker().config)
+    nbf.save_model(tmp_path / "model.safetensors", unmeasured_walker().model, unmeasured_walker().config)
     with pytest.raises(InputError, match=r"nbf\.load_model"):
         nbf.FittedModel.load(tmp_path / "model.safetensors")
 
@@ -466,7 +477,7 @@ def test_it_is_better_than_an_untrained_model():
 
 
 def test_printed_it_says_what_it_is():
-    head, _, *table = str(walker()).splitlines()
+    head, _, *table = str(unmeasured_walker()).splitlines()
     assert head.startswith("MixtureConfig for box((-2.0, 2.0),): 20 steps in ")
     assert "on beliefs of a particle filter of 32 (ESS " in head
     assert any("held-out NLL" in line for line in table)
