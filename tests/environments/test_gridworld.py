@@ -162,6 +162,7 @@ def test_observations_are_drawn_with_their_likelihood(dimension, key):
         assert_frequencies(counts, expected, detects=0.03)
 
 
+@pytest.mark.sampled
 @each_name
 def test_the_start_is_uniform_on_the_free_cells(name, key):
     environment, _ = instance(name)

@@ -114,7 +114,7 @@ def test_false_alarms_of_a_particle_filter_are_as_rare_as_stated_from_64_particl
     [
         ("exact", 0.02, 0.7),
         pytest.param("exact", 0.7, 0.02, marks=pytest.mark.slow),
-        ("particle", 0.3, 1.5),
+        pytest.param("particle", 0.3, 1.5, marks=pytest.mark.slow),
         pytest.param("particle", 2.0, 0.2, marks=pytest.mark.slow),
     ],
 )

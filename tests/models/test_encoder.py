@@ -88,6 +88,7 @@ def test_a_particle_split_in_parts_is_the_same_particle(form, weighted_set):
     np.testing.assert_allclose(embed(form, np.tile(states, (3, 1)), parts), embed(form, states, log_weights), **FLOAT)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("filler", [0, 2, 10_000, -10_000])
 def test_entries_of_weight_zero_are_padding(form, weighted_set, filler):
     """Wherever they are, and whatever stands in them."""
@@ -101,6 +102,7 @@ def test_entries_of_weight_zero_are_padding(form, weighted_set, filler):
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shift", [-1000.0, -80.0, 5.0, 200.0])
 def test_only_ratios_of_weights_matter(form, weighted_set, shift):
     """Also where the weights themselves are zero or infinite in float32; adding 1000 costs three digits."""
