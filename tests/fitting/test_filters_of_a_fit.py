@@ -59,7 +59,7 @@ def fitted() -> tuple[FittedModel, float]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fit, "train", lambda model, *_, **__: Fitted(model, none, 0.0, none))
         patch.setattr(fit, "calibrate", asleep)
-        patch.setattr(fit, "earned_carry", lambda *_, **__: None)
+        patch.setattr(fit, "earned_trust", lambda *_, **__: None)
         return learn(), time.monotonic() - begin
 
 
