@@ -78,7 +78,7 @@ def test_the_chosen_rule_has_the_best_score(key):
     family = One(walk(), None)
     model = KnowsNothing(RING)
     drawn = draw_episodes(family, prng.fold_in(key, jnp.int32(0)), 4, 4)
-    rules = (CarryRule(0.2, 8), CarryRule(0.95, 0.5), CarryRule(0.6, 1.0))
+    rules = (CarryRule(0.2, 8), CarryRule(0.95, 0.5))
     scores = []
     for rule in rules:
         filter = nbf.NeuralBayesianFilter(model, FEWEST_CARRIED, proposal=BranchProposal(rule))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -12,18 +14,29 @@ from nbf.errors import InputError
 from nbf.fitting.trust import SCALES
 
 
-def place(apart, noise, seen):
-    """A number near one of two places, which hardly moves; of it something is seen."""
+def seen(state, world):
+    """Near two places, how far it is from the middle; near one, where it is."""
+    return jnp.where(world["apart"] > 0, jnp.abs(state[0]), state[0])
+
+
+def place(apart, noise):
+    """A number near one of two places, which hardly moves. One program for all of them."""
     return nbf.environment(
-        init=lambda key: jnp.where(jax.random.bernoulli(key), apart, -apart) + 0.2 * jax.random.normal(key, (1,)),
-        transition=lambda key, state, policy: state + 0.02 * jax.random.normal(key, (1,)),
-        observe=lambda key, state, next_state: seen(next_state[0]) + noise * jax.random.normal(key),
-        log_likelihood=lambda observation, state, next_state: -0.5 * ((observation - seen(next_state[0])) / noise) ** 2,
+        init=lambda key, world: (
+            jnp.where(jax.random.bernoulli(key), 1.0, -1.0) * world["apart"] + 0.2 * jax.random.normal(key, (1,))
+        ),
+        transition=lambda key, state, policy, world: state + 0.02 * jax.random.normal(key, (1,)),
+        observe=lambda key, state, next_state, world: seen(next_state, world) + world["noise"] * jax.random.normal(key),
+        log_likelihood=lambda observation, state, next_state, world: (
+            -0.5 * ((observation - seen(next_state, world)) / world["noise"]) ** 2
+        ),
+        parameters={"apart": jnp.float32(apart), "noise": jnp.float32(noise)},
         space=nbf.Box((-8.0,), (8.0,), bounded=False),
     )
 
 
-TWO, ONE = place(6.0, 0.1, jnp.abs), place(0.0, 0.5, lambda state: state)
+TWO = place(6.0, 0.1)
+ONE = replace(TWO, parameters=place(0.0, 0.5).parameters)
 
 
 def test_modes_far_apart_have_narrow_kernels():
