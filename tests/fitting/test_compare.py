@@ -19,9 +19,11 @@ from nbf.contracts import Family
 from nbf.errors import InputError
 from nbf.evaluation.calibration import Calibration
 from nbf.fitting.compare import ComparisonStopped
+from nbf.fitting.contenders import classical
 from nbf.fitting.episodes import draw_episodes, score
 from nbf.fitting.rows import advantage
 from nbf.fitting.timing import microseconds
+from nbf.fitting.trust import MeasuredTrust
 from nbf.models.belief_model import LatticeConfig
 from nbf.models.enumerated import EnumeratedDecoderConfig
 from nbf.models.set_encoder import MeanConfig
@@ -117,6 +119,16 @@ def test_every_filter_that_applies_has_a_row():
     assert all(0.0 <= value <= np.log(2.0) for row in found.rows for part in row.divergences for value in part)
 
 
+def test_the_regularised_baseline_has_the_kernel_of_the_neural_filter():
+    """The same privilege: the width that was chosen when the model was fitted."""
+    trust = MeasuredTrust((8, 32), (nbf.Trust(0.5, 1.0), nbf.Trust(0.5, 0.25)))
+    found, notes = classical(line_world(0.3, 0.1), None, (8, 16), (), trust)
+    filters = [contender.filters[0] for contender in found if contender.kind == "regularised"]
+    scales = [filter.smoother.scale for filter in filters if isinstance(filter, nbf.RegularizedParticleFilter)]
+    np.testing.assert_allclose(np.asarray(scales), [1.0, 0.5], **FLOAT)
+    assert "Regularised filters have the kernels of the neural ones: 1, 0.5 times Silverman's width." in notes
+
+
 def test_what_is_not_trained_is_said_to_add_nothing():
     assert any(sentence.startswith("The network adds nothing here") for sentence in rooms().recommendation)
 
@@ -141,11 +153,14 @@ def test_ctrl_c_leaves_the_rows_so_far(monkeypatch):
     assert found.rows == rooms().rows[:3]  # the same seed, the same numbers
 
 
-def line(noise: float, seen: float) -> nbf.Comparison:
+def line_world(noise: float, seen: float) -> nbf.LinearGaussian:
     """A linear-Gaussian system, of which a Kalman filter knows everything: variances of a step and of a reading."""
     space = nbf.Box((-4.0,), (4.0,), bounded=False)  # one for all, so that programs are shared
-    world = nbf.LinearGaussian(A=[[1.0]], Q=[[noise]], C=[[1.0]], R=[[seen]], m0=[0.0], P0=[[1.0]], space=space)
-    return compared(world, budgets=(8,), reference=512, episodes=12)
+    return nbf.LinearGaussian(A=[[1.0]], Q=[[noise]], C=[[1.0]], R=[[seen]], m0=[0.0], P0=[[1.0]], space=space)
+
+
+def line(noise: float, seen: float) -> nbf.Comparison:
+    return compared(line_world(noise, seen), budgets=(8,), reference=512, episodes=12)
 
 
 def test_the_kalman_filter_is_best_where_it_is_exact():

@@ -5,18 +5,22 @@ from __future__ import annotations
 import functools
 import warnings
 from dataclasses import replace
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from fits import untrained_on_a_line
 
 import nbf
+from nbf.contracts import Filter
 from nbf.errors import InputError
 from nbf.fitting import race
 from nbf.fitting import trial as trials
 from nbf.fitting.compare import ComparisonStopped, trial
 from nbf.fitting.comparison import Comparison
+from nbf.fitting.episodes import Episodes, StepScores, num_episodes
 from nbf.fitting.fitted import FittedModel
 
 CELLS = 5
@@ -33,9 +37,16 @@ def line() -> nbf.One:
 
 @functools.cache
 def tried() -> Comparison:
-    """Without the timing, which `nbf.compare` has tests for."""
+    """With scores that are drawn, and without the timing: `nbf.compare` has tests for both."""
+    random = np.random.default_rng(7)
+
+    def drawn(filter: Filter, key: Any, episodes: Episodes, *_: Any) -> StepScores:
+        shape = num_episodes(episodes), 3
+        return StepScores(*map(jnp.asarray, (-random.random(shape), random.random(shape), np.ones(shape, np.int32))))
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(race, "microseconds", lambda *_: 1.0)
+        patch.setattr(race, "score", drawn)
         return trial(line(), untrained_on_a_line(CELLS), episodes=2, horizon=3, progress=False)
 
 
