@@ -5,16 +5,18 @@ with several settings and the same random numbers, and the setting is kept that 
 log score.
 
 Where particles are carried and drawn anew, that is the width h of the kernel, and the share s of the model beside it:
-from one run with each width,
+from one run with each width, in which both have half,
 
     h, s = argmax  Σ_t log(s · p_model(x_t) + (1 - s) · p_kernel(x_t)),
 
-which is concave in s. Where branches are followed, it is how much of a belief the carried ones stand for.
+which is concave in s. But with another share particles are drawn anew from another density, so that is a guess. The
+filter is run once more with it, and with the best width for each of several shares: the best of these runs, and of
+those with half, is kept. Where branches are followed, it is how much of a belief the carried ones stand for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import equinox as eqx
@@ -50,6 +52,8 @@ EPISODES, LONGEST = 24, 32
 """On which settings are tried, and how many steps of each."""
 LEAST = 0.02
 """Neither model nor kernel has a smaller share: where the better one fails, the other must be there."""
+SHARES = (LEAST, 0.25, 0.75, 1.0 - LEAST)
+"""Of the model, each of which is run with the width that suits it best."""
 UNIFORM = 1e-3
 """The share of a uniform distribution with which states are scored: one that is lost must not decide."""
 
@@ -102,7 +106,7 @@ def settings_to_try(environment: Environment) -> int:
         return len(RULES)
     if not isinstance(default_proposal(environment, SIZES[0]), RegeneratingProposal):
         return 0
-    return len(SIZES) * len(_scales(environment.space))
+    return len(SIZES) * (len(_scales(environment.space)) + 1 + len(SHARES))
 
 
 def earned_trust(
@@ -164,36 +168,67 @@ def earned_shares(
         advance: Called after each run with 1.
 
     Returns:
-        The best of `SCALES`, and the best share with it.
+        The best of the shares and of `SCALES`.
     """
     drawn = draw_episodes(family, prng.fold_in(key, jnp.int32(0)), episodes, horizon)
-    tried = []
-    for scale in _scales(space):
-        # An array, so that all widths are one program.
-        proposal = RegeneratingProposal(kernel=KernelSmoother(jnp.float32(scale)))
+
+    def run(share: float, scale: float) -> Float[np.ndarray, "episodes steps 2"]:
+        # Arrays, so that all settings are one program.
+        proposal = RegeneratingProposal(kernel=KernelSmoother(jnp.float32(scale)), model_share=jnp.float32(share))
         filter = NeuralBayesianFilter(model, num_particles, proposal=proposal)
         both = np.asarray(log_scores_in_turn(filter, jax.random.fold_in(key, 1), drawn, parts=True), np.float64)
-        both = np.logaddexp(both, log_floor(space))
-        tried.append((*best_share(both[..., 0], both[..., 1]), scale))
         advance(1)
-    share, _, scale = max(tried, key=lambda found: found[1])
-    return Trust(share, scale)
+        return np.logaddexp(both, log_floor(space))
+
+    return chosen({scale: run(0.5, scale) for scale in _scales(space)}, run)
+
+
+def chosen(
+    halves: Mapping[float, Float[np.ndarray, "episodes steps 2"]],
+    run: Callable[[float, float], Float[np.ndarray, "episodes steps 2"]],
+) -> Trust:
+    """Choose among settings by runs with each width, and then by a run with each of the best.
+
+    Args:
+        halves: For each width, the log densities of the true states under the model and under the kernel, in a run in
+            which both have half.
+        run: The same for a run with a share of the model and a width.
+
+    Returns:
+        The setting whose own run gives the true states the largest mean log score.
+    """
+
+    def best(share: float | None) -> tuple[float, float, float]:
+        """The share, the width and the score that are best in the runs with half."""
+        found = [(*best_share(both[..., 0], both[..., 1], share), scale) for scale, both in halves.items()]
+        share, score, scale = max(found, key=lambda found: found[1])
+        return share, scale, score
+
+    half = best(0.5)
+    settings, scores = [half[:2]], [half[2]]
+    for wanted in (None, *SHARES):
+        share, scale, _ = best(wanted)
+        both = run(share, scale)
+        settings.append((share, scale))
+        scores.append(best_share(both[..., 0], both[..., 1], share)[1])
+    return Trust(*settings[int(np.argmax(scores))])
 
 
 def best_share(
-    first: Float[np.ndarray, "episodes steps"], second: Float[np.ndarray, "episodes steps"]
+    first: Float[np.ndarray, "episodes steps"], second: Float[np.ndarray, "episodes steps"], share: float | None = None
 ) -> tuple[float, float]:
     """Find the share of one density in the mixture with another that gives states the largest mean log score.
 
     Args:
         first: log density of each state under the one.
         second: log density of each state under the other.
+        share: Of the first; None finds the best one.
 
     Returns:
         The share of the first, between `LEAST` and 1 - `LEAST`; and the mean log score with it, over the states that
         either of the two has a density for.
     """
-    grid = np.linspace(LEAST, 1.0 - LEAST, 97)[:, None, None]
+    grid = (np.linspace(LEAST, 1.0 - LEAST, 97) if share is None else np.array([share]))[:, None, None]
     with np.errstate(divide="ignore"):
         scores = np.logaddexp(np.log(grid) + first, np.log1p(-grid) + second)
     told = np.isfinite(scores).all(axis=0)
@@ -253,11 +288,11 @@ def log_floor(space: StateSpace) -> float:
         space: Of the states.
 
     Returns:
-        `UNIFORM` of the uniform distribution over a box or a lattice; -inf elsewhere, where only shares are chosen.
+        `UNIFORM` of the uniform distribution over a box or a lattice; hardly anything elsewhere.
     """
     if isinstance(space, Box):
         return float(np.log(UNIFORM) - np.sum(np.log(2.0 * np.asarray(space.scale, np.float64))))
-    return float(np.log(UNIFORM / space.size)) if isinstance(space, Lattice) else -np.inf
+    return float(np.log(UNIFORM / space.size)) if isinstance(space, Lattice) else -50.0
 
 
 def _scales(space: StateSpace) -> tuple[float, ...]:

@@ -195,7 +195,7 @@ class ZooJob(Job):
     def settings(self) -> dict[str, Any]:
         return {
             "problem": self.problem, "seed": self.seed, "training": {"fit": "defaults", "steps": self.steps},
-            "evaluation": self.evaluation.settings, "chosen in the loop": ["kernel width", "share of the model"],
+            "evaluation": self.evaluation.settings, "chosen by runs of each": ["kernel width", "share of the model"],
         }  # fmt: skip
 
     def sizes(self) -> list[Size]:
