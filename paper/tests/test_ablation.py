@@ -14,9 +14,9 @@ from nbf.fitting.fit import _model_config
 from nbf_paper import zoo
 from nbf_paper.audit.meaning import key_of
 from nbf_paper.experiments import ablation
-from nbf_paper.experiments.ablation import CALLS, MODELS, AblationJob, without_each_part
+from nbf_paper.experiments.ablation import CALLS, AblationJob, without_each_part
 from nbf_paper.experiments.choices import Ablation, Amount
-from nbf_paper.names import EXPLORATION, NOISE_LEVEL
+from nbf_paper.names import EXPLORATION
 from nbf_paper.records import ALL, Record, Run, add
 from nbf_paper.report.ablation import page
 from nbf_paper.report.labels import label
@@ -54,17 +54,14 @@ def test_parts_are_left_out_one_at_a_time():
 
 
 def test_labels_are_read_back_as_what_was_recorded():
-    for arm in (*arms("terrain")[1], "nothing carried", NOISE_LEVEL):
+    for arm in (*arms("terrain")[1], "nothing carried"):
         assert key_of(label("nbf", arm, CALLS, "ablation", ("terrain",)), "ablation") == ("nbf", arm, CALLS)
-    for arm in ("default", NOISE_LEVEL):
-        assert key_of(label("approx", arm, 0, "ablation", ("terrain",)), "ablation") == ("approx", arm, 0)
+    assert key_of(label("approx", "default", 0, "ablation", ("terrain",)), "ablation") == ("approx", "default", 0)
 
 
 def test_jobs_are_of_the_problems_for_exploration():
     jobs = Ablation().jobs(Amount())
-    assert [(job.problem, job.model) for job in jobs if isinstance(job, AblationJob)] == [
-        (name, model) for name in EXPLORATION for model in MODELS
-    ]
+    assert [job.problem for job in jobs if isinstance(job, AblationJob)] == list(EXPLORATION)
     with pytest.raises(InputError, match="2 episodes"):
         AblationJob("terrain", episodes=1)
 
@@ -78,7 +75,7 @@ def test_the_page_shows_leads_scores_and_distances(tmp_path):
         record("terrain", "kernel alone", "lead_over_default", -0.5), record("terrain", "kernel alone", "energy", 0.25),
         record("search", "nothing carried", "js", 0.125),
     ]  # fmt: skip
-    add(tmp_path, records, Run("terrain/fitted/0", 0, "command", 1.0, {}))
+    add(tmp_path, records, Run("terrain/0", 0, "command", 1.0, {}))
     tables = page(tmp_path).tables
     assert set(tables) == {"ablation", "ablation-scores", "ablation-distance", "ablation-divergence"}
     assert "NBF (32), fitted, kernel alone" in tables["ablation"]

@@ -56,8 +56,6 @@ ZOO = {
 """The problems of the zoo; `nbf_paper.zoo` says what they are."""
 EXPLORATION = tuple(name for name, entry in ZOO.items() if entry.split == "exploration")
 """Those on which filters are tuned."""
-NOISE_LEVEL = "noise-level"
-"""The arm of a model whose decoder is told how noisy its embedding is."""
 
 
 def game_name(cards: int) -> str:

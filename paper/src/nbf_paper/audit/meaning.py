@@ -31,8 +31,7 @@ def key_of(label: str, experiment: str) -> Key:
         return (filter, rest.removeprefix("fitted"), particles)
     model, _, update = rest.partition(", ")
     if experiment == "ablation":
-        usual = UPDATE_ARMS.get(update, update) if filter == "nbf" else "default"
-        return (filter, usual if model == "fitted" else model, particles)
+        return (filter, UPDATE_ARMS.get(update, update) if filter == "nbf" else "default", particles)
     blind = "untrained, " if model.startswith(UNTRAINED) else ""
     model = model.removeprefix(UNTRAINED)
     own = MODEL_ARMS.get(model, model)

@@ -11,7 +11,6 @@
 | `model alone`, `kernel alone` | new particles, and the belief, come from one of the two |
 | `trust not measured` | half of each, and 0.7 of Silverman's width |
 | `nothing carried` | on listed states: the model alone |
-| `noise-level` | another model, whose decoder is told how noisy its embedding is |
 """
 
 from __future__ import annotations
@@ -52,7 +51,6 @@ from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.experiments.rows import FilterRow, filter_keys
 from nbf_paper.experiments.zoo import REFERENCES, STEPS, ZooTraining, sizes_of
 from nbf_paper.experiments.zoo_scores import scores, tracks
-from nbf_paper.names import NOISE_LEVEL
 from nbf_paper.records import ALL, Record
 from nbf_paper.zoo import check_name, problem
 from nbf_paper.zoo.problem import Problem
@@ -61,8 +59,6 @@ CALLS = 32
 """Of all filters at each step."""
 APPROX_SAMPLES = 256
 """Of the reference's posterior, for the ceiling."""
-MODELS = ("fitted", NOISE_LEVEL)
-"""What `nbf.fit` trains by its defaults, and the same with a noise level in the embedding."""
 
 
 def without_each_part(fitted: FittedModel, environment: Environment) -> Iterator[tuple[str, NeuralBayesianFilter]]:
@@ -89,11 +85,10 @@ def without_each_part(fitted: FittedModel, environment: Environment) -> Iterator
 
 @dataclass(frozen=True)
 class AblationJob(Job):
-    """One problem, model and seed: the model of the zoo's job, if it is there, is not trained again."""
+    """One problem and seed: the model of the zoo's job, if it is there, is not trained again."""
 
     problem: str
     seed: int = 0
-    model: str = MODELS[0]
     steps: int = STEPS
     """Gradient steps, at most."""
     episodes: int = 40
@@ -102,11 +97,8 @@ class AblationJob(Job):
 
     def __post_init__(self) -> None:
         check_name(self.problem)
-        if self.model not in MODELS or self.episodes < 2:
-            raise InputError(
-                f"An ablation needs one of the models {', '.join(MODELS)} and 2 episodes; got {self.model!r} and "
-                f"{self.episodes}."
-            )
+        if self.episodes < 2:
+            raise InputError(f"An ablation needs 2 episodes at least, for a standard error; got {self.episodes}.")
 
     @property
     def evaluated(self) -> int:
@@ -114,17 +106,16 @@ class AblationJob(Job):
 
     @property
     def title(self) -> str:
-        return f"ablation {self.problem} {self.model} seed {self.seed}"
+        return f"ablation {self.problem} seed {self.seed}"
 
     @property
     def label(self) -> str:
-        return f"{self.problem}/{self.model}/{self.seed}"
+        return f"{self.problem}/{self.seed}"
 
     @property
     def settings(self) -> dict[str, Any]:
         return {
-            "problem": self.problem, "seed": self.seed, "model": self.model,
-            "training": {"fit": "defaults", "steps": self.steps},
+            "problem": self.problem, "seed": self.seed, "training": {"fit": "defaults", "steps": self.steps},
             "evaluation": {"episodes": self.episodes, "samples": self.samples, "calls": CALLS},
         }  # fmt: skip
 
@@ -132,11 +123,7 @@ class AblationJob(Job):
         return sizes_of(self.episodes, self.steps)
 
     def training_run(self, runs: Path) -> ZooTraining:
-        folder = "zoo" if self.model == MODELS[0] else f"zoo-{self.model}"
-        return ZooTraining(
-            runs / folder / self.problem / str(self.seed), self.problem, self.seed, self.steps,
-            noise_level=self.model == NOISE_LEVEL,
-        )  # fmt: skip
+        return ZooTraining(runs / "zoo" / self.problem / str(self.seed), self.problem, self.seed, self.steps)
 
     def notes(self) -> dict[str, Any]:
         asked = problem(self.problem)
@@ -159,23 +146,16 @@ class AblationJob(Job):
             found = in_batches(score, (filter_keys(keys), episodes), batch=self.episodes, advance=bar.advance)
             told.append((row, found["log_score"].mean(axis=1)))
             records += [self._record(row, metric, values.mean(axis=1)) for metric, values in found.items()]
-        usual = next(values for row, values in told if (row.name, row.arm) == ("nbf", self._usual))
+        usual = next(values for row, values in told if (row.name, row.arm) == ("nbf", "default"))
         for row, values in told:
             if values is not usual:
                 records.append(self._record(row, "lead_over_default", values - usual))
         jax.clear_caches()  # some ten programs of a problem are of no use to the next
         return records
 
-    @property
-    def _usual(self) -> str:
-        return "default" if self.model == MODELS[0] else self.model
-
     def _rows(self, asked: Problem, environment: Environment, fitted: FittedModel) -> Iterator[FilterRow]:
         ceiling = ApproxBeliefs(fitted.model, APPROX_SAMPLES, truth=asked.reference)
-        yield FilterRow(ceiling, "approx", self._usual, 0, 0)
-        if self.model != MODELS[0]:
-            yield FilterRow(fitted.filter(CALLS), "nbf", self.model, CALLS, CALLS)
-            return
+        yield FilterRow(ceiling, "approx", "default", 0, 0)
         yield FilterRow(PredictionFilter(asked.reference), "prior", "", 0, 0)
         if isinstance(environment.space, Box):
             plain = RegularizedParticleFilter(CALLS)

@@ -33,7 +33,6 @@ from nbf.filters.regularized import RegularizedParticleFilter
 from nbf.fitting.fit import fit
 from nbf.fitting.fitted import FittedModel
 from nbf.fitting.tuning import tuned
-from nbf.models.noise_level import NoiseLevelConfig
 from nbf.spaces import Box
 from nbf_paper.experiments import demands
 from nbf_paper.experiments.demands import Demand, Size
@@ -98,8 +97,6 @@ class ZooTraining:
     problem: str
     seed: int
     steps: int
-    noise_level: bool = False
-    """Whether the decoder is told how noisy its embedding is."""
 
     @property
     def path(self) -> Path:
@@ -113,7 +110,6 @@ class ZooTraining:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             fitted = fit(
                 asked.family, horizon=asked.horizon, seed=self.seed, steps=self.steps, trial=0,
-                encoder=NoiseLevelConfig() if self.noise_level else None,
                 resume=self.path.parent / "training.safetensors",
             )  # fmt: skip
             fitted.save(self.path)

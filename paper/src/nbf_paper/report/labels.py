@@ -8,7 +8,7 @@ paper's, so that no label stands for two things in any two tables:
 | gridworld, goofspiel, triangulation, fine-tuned | the model's | `faithful` is the paper's flow | the paper's; the default one if the arm ends in `-default` |
 | beyond | the update's | the one that `BEYOND` has for the domain | `faithful` is the paper's |
 | zoo | empty, or `untrained` | *fitted*: what `nbf.fit` chooses and trains for each problem | the default one |
-| ablation | the update's, but `noise-level` | *fitted*; with `noise-level` the same, told how noisy its embedding is | the default one without a part |
+| ablation | the update's | *fitted* | the default one without a part |
 | simulation-cost, wall-clock | the model's, but `default` | that of the arm; with `default` as in beyond | the paper's; with `default` the default one |
 """  # noqa: E501
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from nbf_paper.names import NOISE_LEVEL, domain_of
+from nbf_paper.names import domain_of
 from nbf_paper.records import Row, Summary
 
 FILTERS = {
@@ -75,7 +75,7 @@ def model_and_update(experiment: str, arm: str, config: str) -> tuple[str, str]:
     if experiment == "zoo":
         return arm or FITTED, ""
     if experiment == "ablation":
-        return (arm, UPDATES["default"]) if arm == NOISE_LEVEL else (FITTED, UPDATES.get(arm, arm))
+        return FITTED, UPDATES.get(arm, arm)
     untrained, base = arm.startswith(UNTRAINED), arm.removeprefix(UNTRAINED)
     if experiment == "beyond" or base == "default":
         model, update = BEYOND[domain_of(config)] if config else "", UPDATES.get(base, base)

@@ -23,16 +23,11 @@ class Ablation(Experiment):
     """Problems of the zoo; by default the six for exploration, with --quick search."""
 
     def jobs(self, amount: Amount) -> Sequence[Job]:
-        from nbf_paper.experiments.ablation import MODELS, AblationJob
+        from nbf_paper.experiments.ablation import AblationJob
 
         names = self.problems or (("search",) if amount.few else EXPLORATION)
         steps, episodes = amount.checked_steps() or AblationJob.steps, amount.episodes_or(AblationJob.episodes)
-        return [
-            AblationJob(name, seed, model, steps, episodes)
-            for name in names
-            for seed in amount.seeds
-            for model in (MODELS[:1] if amount.few else MODELS)
-        ]
+        return [AblationJob(name, seed, steps, episodes) for name in names for seed in amount.seeds]
 
     @staticmethod
     def page(folder: Path) -> Page:
