@@ -56,6 +56,13 @@ ZOO = {
 """The problems of the zoo; `nbf_paper.zoo` says what they are."""
 EXPLORATION = tuple(name for name, entry in ZOO.items() if entry.split == "exploration")
 """Those on which filters are tuned."""
+ENDLESS = ("terrain", "rooms", "volatility", "search", "mazes", "ring", "switching")
+"""Those that go on for ever, with a reference that is as good after 200 steps. The targets of `clutter` and `bearings`
+leave what is watched, an epidemic and a deal of cards end, and the reference of `pendulum` shrinks."""
+EARLY, LATE = 40, 200
+"""The steps of a long episode at which errors are compared."""
+SITES = ("plaza-1", "plaza-2")
+"""Of the recordings with a real robot."""
 
 
 def game_name(cards: int) -> str:

@@ -27,7 +27,7 @@ def key_of(label: str, experiment: str) -> Key:
     filter = FILTERS.get(name, name)
     if filter not in ("nbf", "approx"):
         return (filter, rest, particles)
-    if experiment == "zoo":
+    if experiment in ("zoo", "drift", "plaza"):
         return (filter, rest.removeprefix("fitted"), particles)
     model, _, update = rest.partition(", ")
     if experiment == "ablation":

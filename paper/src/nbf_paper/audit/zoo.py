@@ -10,7 +10,7 @@ from nbf_paper.audit.documents import Printed
 from nbf_paper.audit.grids import Answer, Grid, missing
 from nbf_paper.audit.meaning import key_of
 from nbf_paper.audit.sources import Book, Line
-from nbf_paper.names import ZOO, ZOO_KINDS
+from nbf_paper.names import EARLY, LATE, ZOO, ZOO_KINDS
 
 OURS = "NBF (32), fitted"
 PLAIN = {"beliefs": lambda name: ZOO[name].kind, "split": lambda name: ZOO[name].split}
@@ -37,6 +37,13 @@ def _left_out(metric: str, digits: int, *, listed: bool | None = None) -> Grid:
 GRIDS |= {
     "ablation": _left_out("lead_over_default", 2), "ablation-scores": _left_out("log_score", 2),
     "ablation-distance": _left_out("energy", 3, listed=False), "ablation-divergence": _left_out("js", 3, listed=True),
+}  # fmt: skip
+
+
+GRIDS |= {
+    "drift": Grid("drift", "drift", 2), "drift-early": Grid("drift", f"error_at_{EARLY}"),
+    "drift-late": Grid("drift", f"error_at_{LATE}"), "plaza": Grid("plaza", "log_score", 2),
+    "plaza-distance": Grid("plaza", "energy"),
 }  # fmt: skip
 
 
@@ -86,24 +93,35 @@ AGAINST = {
 
 def zoo_leads(book: Book, table: Printed) -> Answer:
     """Differences of log scores, whose errors are recorded with them."""
+    answer = _leads(book, table, "zoo")
+    for row, cells in enumerate(table.rows):
+        for head, word in PLAIN.items():
+            answer.cells[row, table.heads.index(head)] = Derived(word(cells[0]) if cells[0] in ZOO else MISSING)
+    return answer
+
+
+def plaza_leads(book: Book, table: Printed) -> Answer:
+    """The same of the sites."""
+    return _leads(book, table, "plaza")
+
+
+def _leads(book: Book, table: Printed, experiment: str) -> Answer:
     answer = Answer()
     shown: dict[tuple[int, int], list[Line]] = {}
     for row, cells in enumerate(table.rows):
-        for column, head in table.columns("Problem", *PLAIN):
+        for column, head in table.columns(table.heads[0], *PLAIN):
             named = LEAD.fullmatch(head)
             if named is None:
                 answer.complaints.append(f"the column {head!r} names no lead")
                 continue
-            key = key_of(named[1], "zoo")
-            shown[row, column] = book.group("zoo", key, cells[0], f"lead_over_{AGAINST[named[2]]}")
-        for head, word in PLAIN.items():
-            answer.cells[row, table.heads.index(head)] = Derived(word(cells[0]) if cells[0] in ZOO else MISSING)
+            key = key_of(named[1], experiment)
+            shown[row, column] = book.group(experiment, key, cells[0], f"lead_over_{AGAINST[named[2]]}")
     mixed = is_mixed(list(shown.values()))
     answer.cells |= {place: mean_cell(lines, 2, mixed=mixed) for place, lines in shown.items()}
-    recorded = {line.config for line in book.lines("zoo") if line.metric.startswith("lead_")}
+    recorded = {line.config for line in book.lines(experiment) if line.metric.startswith("lead_")}
     answer.complaints += missing(recorded, (cells[0] for cells in table.rows), "row")
     return answer
 
 
-TABLES = {"zoo-summary": zoo_summary, "zoo-leads": zoo_leads}
+TABLES = {"zoo-summary": zoo_summary, "zoo-leads": zoo_leads, "plaza-leads": plaza_leads}
 """What derives each table."""

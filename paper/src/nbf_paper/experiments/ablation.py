@@ -24,10 +24,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from nbf import prng
 from nbf.contracts import Environment
 from nbf.errors import InputError
-from nbf.evaluation.batches import in_batches, mean_and_error
+from nbf.evaluation.batches import mean_and_error
 from nbf.filters.approximate import ApproxBeliefs
 from nbf.filters.branching import BranchingFilter
 from nbf.filters.neural import (
@@ -46,13 +45,10 @@ from nbf.filters.surrogate import Surrogate
 from nbf.fitting.fitted import FittedModel
 from nbf.fitting.tuning import tuned
 from nbf.spaces import Box
-from nbf_paper.experiments.demands import Size
-from nbf_paper.experiments.job import Counter, Job
-from nbf_paper.experiments.rows import FilterRow, filter_keys
-from nbf_paper.experiments.zoo import REFERENCES, STEPS, ZooTraining, sizes_of
-from nbf_paper.experiments.zoo_scores import scores, tracks
+from nbf_paper.experiments.job import Counter
+from nbf_paper.experiments.rows import FilterRow
+from nbf_paper.experiments.zoo_job import ProblemJob
 from nbf_paper.records import ALL, Record
-from nbf_paper.zoo import check_name, problem
 from nbf_paper.zoo.problem import Problem
 
 CALLS = 32
@@ -84,19 +80,15 @@ def without_each_part(fitted: FittedModel, environment: Environment) -> Iterator
 
 
 @dataclass(frozen=True)
-class AblationJob(Job):
-    """One problem and seed: the model of the zoo's job, if it is there, is not trained again."""
+class AblationJob(ProblemJob):
+    """Filters of one model, on the episodes of the zoo."""
 
-    problem: str
-    seed: int = 0
-    steps: int = STEPS
-    """Gradient steps, at most."""
     episodes: int = 40
     samples: int = 128
     """Of a belief, for an energy distance."""
 
     def __post_init__(self) -> None:
-        check_name(self.problem)
+        super().__post_init__()
         if self.episodes < 2:
             raise InputError(f"An ablation needs 2 episodes at least, for a standard error; got {self.episodes}.")
 
@@ -109,41 +101,22 @@ class AblationJob(Job):
         return f"ablation {self.problem} seed {self.seed}"
 
     @property
-    def label(self) -> str:
-        return f"{self.problem}/{self.seed}"
-
-    @property
     def settings(self) -> dict[str, Any]:
         return {
             "problem": self.problem, "seed": self.seed, "training": {"fit": "defaults", "steps": self.steps},
             "evaluation": {"episodes": self.episodes, "samples": self.samples, "calls": CALLS},
         }  # fmt: skip
 
-    def sizes(self) -> list[Size]:
-        return sizes_of(self.episodes, self.steps)
-
-    def training_run(self, runs: Path) -> ZooTraining:
-        return ZooTraining(runs / "zoo" / self.problem / str(self.seed), self.problem, self.seed, self.steps)
-
-    def notes(self) -> dict[str, Any]:
-        asked = problem(self.problem)
-        return {"kind": asked.kind, "split": asked.split, "horizon": asked.horizon, "reference": asked.accuracy}
-
     def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
-        asked = problem(self.problem)
-        # The episodes of the zoo.
-        keys = jax.random.split(prng.stream(self.seed, "zoo", self.problem, "evaluation"), self.episodes)
+        asked = self.asked
         bar.describe(f"{self.title}: episodes")
-        make = functools.partial(tracks, asked.family, asked.reference, asked.horizon, self.samples)
-        episodes = in_batches(make, (keys,), batch=min(REFERENCES, self.episodes))
-        environment, _ = asked.family.sample(keys[0])
+        episodes = self.episodes_of(asked, self.samples, asked.horizon)
         fitted = self.training_run(runs).load()
         records: list[Record] = []
         told: list[tuple[FilterRow, np.ndarray]] = []
-        for row in self._rows(asked, environment, fitted):
+        for row in self._rows(asked, episodes.environment, fitted):
             bar.describe(f"{self.title}: {row.label}")
-            score = functools.partial(scores, row.filter, self.samples)
-            found = in_batches(score, (filter_keys(keys), episodes), batch=self.episodes, advance=bar.advance)
+            found = episodes.scores(row, bar)
             told.append((row, found["log_score"].mean(axis=1)))
             records += [self._record(row, metric, values.mean(axis=1)) for metric, values in found.items()]
         usual = next(values for row, values in told if (row.name, row.arm) == ("nbf", "default"))

@@ -11,11 +11,10 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -23,38 +22,28 @@ import numpy as np
 from nbf import prng
 from nbf.contracts import Environment
 from nbf.errors import InputError
-from nbf.evaluation.batches import in_batches, mean_and_error
+from nbf.evaluation.batches import mean_and_error
 from nbf.filters.approximate import ApproxBeliefs
 from nbf.filters.branching import BranchingFilter
 from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.prediction import PredictionFilter
 from nbf.filters.regularized import RegularizedParticleFilter
-from nbf.fitting.fit import fit
 from nbf.fitting.fitted import FittedModel
 from nbf.fitting.tuning import tuned
 from nbf.spaces import Box
-from nbf_paper.experiments import demands
-from nbf_paper.experiments.demands import Demand, Size
-from nbf_paper.experiments.job import Counter, Job
-from nbf_paper.experiments.rows import FilterRow, filter_keys
-from nbf_paper.experiments.zoo_scores import scores, tracks
+from nbf_paper.experiments.job import Counter
+from nbf_paper.experiments.rows import FilterRow
+from nbf_paper.experiments.zoo_job import ProblemJob
 from nbf_paper.records import ALL, Record
-from nbf_paper.zoo import check_name, problem
 from nbf_paper.zoo.problem import Problem
 
-TOGETHER, REFERENCES = 2**14, 4
-"""Particles of all episodes that are filtered in one batch; episodes, for filters that run the reference."""
-STEPS = 3000
-"""Of a training: two to five minutes on one core. A number of steps can be repeated, a number of minutes cannot."""
 EQUAL = ("pf-regularized", "branching")
 """The best filter without a network that makes as many calls: the first of these that a problem has."""
 LEADS = {
     "lead_over_pf1024": ("pf", "", 1024), "lead_over_prior": ("prior", "", 0), "lead_over_ceiling": ("approx", "", 0)
 }  # fmt: skip
 """Metrics of a fitted filter's lead in log score, and over which filter."""
-EPISODE_SECONDS = 3.0
-"""Of all rows of one episode, about."""
 
 
 @dataclass(frozen=True)
@@ -89,46 +78,6 @@ class ZooEvaluation:
         }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class ZooTraining:
-    """A model that `nbf.fit` trains with its defaults, kept in a folder whose name has the settings."""
-
-    folder: Path
-    problem: str
-    seed: int
-    steps: int
-
-    @property
-    def path(self) -> Path:
-        """The file of the finished model."""
-        return self.folder / f"steps-{self.steps}" / "model.safetensors"
-
-    def train(self) -> Path:
-        """Train, or resume a training that was stopped; returns the path of the model."""
-        if not self.path.exists():
-            asked = problem(self.problem)
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            fitted = fit(
-                asked.family, horizon=asked.horizon, seed=self.seed, steps=self.steps, trial=0,
-                resume=self.path.parent / "training.safetensors",
-            )  # fmt: skip
-            fitted.save(self.path)
-        return self.path
-
-    def check_same(self) -> None:
-        """Nothing to check: other settings are another file."""
-
-    def load(self) -> FittedModel:
-        """The finished model."""
-        return FittedModel.load(self.path)
-
-    def timing(self) -> tuple[float, list[float]]:
-        """Seconds of the finished training, and its loss curve."""
-        fitted = self.load()
-        blocks = [part for part in np.array_split(fitted.losses, 50) if len(part)]
-        return round(fitted.seconds, 1), [round(float(part.mean()), 4) for part in blocks]
-
-
 def baseline_rows(asked: Problem, environment: Environment, seed: int, settings: ZooEvaluation) -> Iterator[FilterRow]:
     """The filters without a model. The kernel's width is chosen as it is for the neural filter, at each size."""
     yield FilterRow(asked.reference, "reference", "", 0, 0)
@@ -153,27 +102,12 @@ def model_rows(asked: Problem, fitted: FittedModel, seed: int, settings: ZooEval
     yield from (FilterRow(NeuralBayesianFilter(untrained, n), "nbf", "untrained", n, n) for n in sizes)
 
 
-def sizes_of(episodes: int, steps: int) -> list[Size]:
-    """What is asked of the machine."""
-
-    def taken(count: int) -> Demand:
-        return Demand(1e5 * count, EPISODE_SECONDS * count)
-
-    return [Size("--episodes", episodes, taken), Size("--steps", steps, demands.steps)]
-
-
 @dataclass(frozen=True)
-class ZooJob(Job):
-    """One problem and seed: a model is trained, and every filter is scored on fresh episodes."""
+class ZooJob(ProblemJob):
+    """A model is trained, and every filter is scored on fresh episodes."""
 
-    problem: str
-    seed: int = 0
-    steps: int = STEPS
-    """Gradient steps, at most."""
+    experiment: ClassVar[str] = "zoo"
     evaluation: ZooEvaluation = field(default_factory=ZooEvaluation)
-
-    def __post_init__(self) -> None:
-        check_name(self.problem)
 
     @property
     def evaluated(self) -> int:
@@ -181,11 +115,7 @@ class ZooJob(Job):
 
     @property
     def title(self) -> str:
-        return f"zoo {self.problem} seed {self.seed}"
-
-    @property
-    def label(self) -> str:
-        return f"{self.problem}/{self.seed}"
+        return f"{self.experiment} {self.problem} seed {self.seed}"
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -194,35 +124,20 @@ class ZooJob(Job):
             "evaluation": self.evaluation.settings, "chosen by runs of each": ["kernel width", "share of the model"],
         }  # fmt: skip
 
-    def sizes(self) -> list[Size]:
-        return sizes_of(self.evaluated, self.steps)
-
-    def training_run(self, runs: Path) -> ZooTraining:
-        return ZooTraining(runs / "zoo" / self.problem / str(self.seed), self.problem, self.seed, self.steps)
-
-    def notes(self) -> dict[str, Any]:
-        asked = problem(self.problem)
-        return {"kind": asked.kind, "split": asked.split, "horizon": asked.horizon, "reference": asked.accuracy}
-
     def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
-        settings, asked = self.evaluation, problem(self.problem)
-        keys = jax.random.split(prng.stream(self.seed, "zoo", self.problem, "evaluation"), settings.episodes)
+        settings, asked = self.evaluation, self.asked
         bar.describe(f"{self.title}: episodes")
-        make = functools.partial(tracks, asked.family, asked.reference, asked.horizon, settings.samples)
-        episodes = in_batches(make, (keys,), batch=min(REFERENCES, settings.episodes))
-        environment, _ = asked.family.sample(keys[0])
+        episodes = self.episodes_of(asked, settings.samples, asked.horizon)
         fitted = self.training_run(runs).load()
         rows = [
-            *baseline_rows(asked, environment, self.seed, settings),
+            *baseline_rows(asked, episodes.environment, self.seed, settings),
             *model_rows(asked, fitted, self.seed, settings),
         ]
         records: list[Record] = []
         told: dict[tuple[str, str, int], np.ndarray] = {}
         for row in rows:
             bar.describe(f"{self.title}: {row.label}")
-            batch = min(settings.episodes, TOGETHER // row.particles if row.particles else REFERENCES)
-            score = functools.partial(scores, row.filter, settings.samples)
-            found = in_batches(score, (filter_keys(keys), episodes), batch=max(1, batch), advance=bar.advance)
+            found = episodes.scores(row, bar)
             records += _records(self, row, found)
             told[row.name, row.arm, row.particles] = found["log_score"].mean(axis=1)
         records += [lead for row in rows for lead in leads(self, row, told)]
@@ -237,22 +152,23 @@ def leads(job: ZooJob, row: FilterRow, told: dict[tuple[str, str, int], np.ndarr
         return
     equal = next((told[name, "", row.particles] for name in EQUAL if (name, "", row.particles) in told), None)
     others = {metric: told.get(key) for metric, key in LEADS.items()} | {"lead_over_equal_calls": equal}
+    ours = told[row.name, row.arm, row.particles]
     for metric, other in others.items():
         if other is not None:
-            mean, error = mean_and_error(told[row.name, row.arm, row.particles] - other)
-            yield replace(_base(job, row), metric=metric, value=float(mean), se=float(error))
+            mean, error = mean_and_error(ours - other)
+            yield replace(_base(job, row, len(ours)), metric=metric, value=float(mean), se=float(error))
 
 
-def _base(job: ZooJob, row: FilterRow) -> Record:
+def _base(job: ZooJob, row: FilterRow, episodes: int) -> Record:
     return Record(
-        experiment="zoo", config=job.problem, filter=row.name, arm=row.arm, particles=row.particles, calls=row.calls,
-        seed=job.seed, step=ALL, metric="log_score", value=0.0, se=None, episodes=job.evaluation.episodes,
+        experiment=job.experiment, config=job.problem, filter=row.name, arm=row.arm, particles=row.particles,
+        calls=row.calls, seed=job.seed, step=ALL, metric="log_score", value=0.0, se=None, episodes=episodes,
     )  # fmt: skip
 
 
 def _records(job: ZooJob, row: FilterRow, found: dict[str, np.ndarray]) -> list[Record]:
     """The mean over the steps, and the last step, of each metric."""
-    base, made = _base(job, row), []
+    base, made = _base(job, row, len(found["log_score"])), []
     for metric, values in found.items():
         for step, chosen in ((ALL, values.mean(axis=1)), (values.shape[1], values[:, -1])):
             mean, error = mean_and_error(chosen)

@@ -56,16 +56,25 @@ def tracks(family: Family, reference: Filter, horizon: int, samples: int, keys: 
         states, observations = rollout(episode_key, environment, policy, horizon, changing=changing)
         states = jax.tree.map(lambda leaf: leaf[1:], states)
         bare = Track(environment, policy, observations, states, jnp.zeros(horizon), changing)
-
-        def look(key: Key[Array, ""], belief: Belief, now: Environment, state: State, _: Array) -> Array:
-            listed = capability(now, Enumerable)
-            if listed is not None:
-                return state_probabilities(belief, listed)
-            return jax.vmap(now.space.encode)(belief.sample(key, samples))
-
-        return eqx.tree_at(lambda track: track.truth, bare, _filtered(reference, run_key, bare, look))
+        return _with_truth(reference, samples, run_key, bare)
 
     return jax.vmap(one)(keys)
+
+
+@eqx.filter_jit
+def with_truth(reference: Filter, samples: int, keys: Key[Array, " episodes"], recorded: Track) -> Track:
+    """Given episodes, with the reference's posteriors."""
+    return jax.lax.map(lambda pair: _with_truth(reference, samples, *pair), (keys, recorded))
+
+
+def _with_truth(reference: Filter, samples: int, key: Key[Array, ""], bare: Track) -> Track:
+    def look(key: Key[Array, ""], belief: Belief, now: Environment, state: State, _: Array) -> Array:
+        listed = capability(now, Enumerable)
+        if listed is not None:
+            return state_probabilities(belief, listed)
+        return jax.vmap(now.space.encode)(belief.sample(key, samples))
+
+    return eqx.tree_at(lambda track: track.truth, bare, _filtered(reference, key, bare, look))
 
 
 @eqx.filter_jit

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from nbf_paper.names import ZOO, ZOO_KINDS
@@ -25,6 +26,8 @@ ROWS = (
     "The prior sees no observation; Approx Beliefs is the ceiling: the fitted model on samples of the reference's "
     "posterior."
 )
+HEADS = ("Problem", "beliefs", "split")
+"""What is said of a problem."""
 COLUMNS = {
     "Reference": ("reference", "", 0), "Prior": ("prior", "", 0), "PF (32)": ("pf", "", 32),
     "PF (1024)": ("pf", "", 1024), "Regularized PF (32)": ("pf-regularized", "", 32),
@@ -57,7 +60,9 @@ def page(folder: Path) -> Page:
     records = read_records(folder)
     tables, captions = {"zoo-summary": _summary(records)}, {"zoo-summary": SUMMARY}
     if any(record.metric.startswith("lead_") for record in records):
-        tables["zoo-leads"], captions["zoo-leads"] = _leads(records), ABOUT_LEADS
+        names = [name for name in ZOO if any(record.config == name for record in records)]
+        rows = {name: (name, ZOO[name].kind, ZOO[name].split) for name in names}
+        tables["zoo-leads"], captions["zoo-leads"] = lead_table(records, rows, HEADS), ABOUT_LEADS
     for kind in ZOO_KINDS:
         names = [name for name in ZOO if ZOO[name].kind == kind and any(record.config == name for record in records)]
         if not names:
@@ -82,7 +87,7 @@ def _summary(records: list[Record]) -> str:
     scored = summary(record for record in records if record.metric == "log_score" and record.step == ALL)
     entries = {(entry.config, entry.row): entry for entry in scored}
     mixed = one_among_several(entry.over for entry in scored)
-    lines = [["Problem", "beliefs", "split", *COLUMNS, "gain", "network"]]
+    lines = [[*HEADS, *COLUMNS, "gain", "network"]]
     for name in (name for name in ZOO if any(entry.config == name for entry in scored)):
         found = {column: entries.get((name, row)) for column, row in COLUMNS.items()}
         texts = [cell(entry, 2, mixed=mixed) for entry in found.values()]
@@ -90,15 +95,15 @@ def _summary(records: list[Record]) -> str:
     return layout(lines, legend(entry.over for entry in scored))
 
 
-def _leads(records: list[Record]) -> str:
-    """Problems as rows."""
+def lead_table(records: list[Record], rows: Mapping[str, tuple[str, ...]], heads: tuple[str, ...]) -> str:
+    """The leads of each configuration; `rows` are what stands before them, under `heads`."""
     found = summary(record for record in records if record.metric.startswith("lead_"))
     entries = {(entry.config, entry.particles, entry.metric): entry for entry in found if entry.arm == ""}
     mixed = one_among_several(entry.over for entry in found)
-    lines = [["Problem", "beliefs", "split", *LEADS]]
-    for name in (name for name in ZOO if any(entry.config == name for entry in found)):
+    lines = [[*heads, *LEADS]]
+    for name, said in rows.items():
         texts = [cell(entries.get((name, *wanted)), 2, mixed=mixed) for wanted in LEADS.values()]
-        lines.append([name, ZOO[name].kind, ZOO[name].split, *texts])
+        lines.append([*said, *texts])
     return layout(lines, legend(entry.over for entry in found))
 
 

@@ -17,27 +17,29 @@ from nbf_paper.experiments.choices.beyond import Beyond
 from nbf_paper.experiments.choices.classical import Classical
 from nbf_paper.experiments.choices.convergence import Convergence
 from nbf_paper.experiments.choices.donuts import Donuts
+from nbf_paper.experiments.choices.drift import Drift
 from nbf_paper.experiments.choices.experiment import Amount, Experiment, Part
 from nbf_paper.experiments.choices.fine_tuned import FineTuned
 from nbf_paper.experiments.choices.goofspiel import Goofspiel
 from nbf_paper.experiments.choices.goofspiel_large import GoofspielLarge
 from nbf_paper.experiments.choices.gridworld import Gridworld
+from nbf_paper.experiments.choices.plaza import Plaza
 from nbf_paper.experiments.choices.simulation_cost import SimulationCost
 from nbf_paper.experiments.choices.triangulation import Triangulation
 from nbf_paper.experiments.choices.wall_clock import WallClock
 from nbf_paper.experiments.choices.zoo import Zoo
 
 __all__ = [
-    "EXPERIMENTS", "Ablation", "All", "Amount", "Beyond", "Classical", "Convergence", "Donuts", "Experiment",
-    "FineTuned", "Goofspiel", "GoofspielLarge", "Gridworld", "Part", "SimulationCost", "Triangulation", "WallClock",
-    "Zoo",
+    "EXPERIMENTS", "Ablation", "All", "Amount", "Beyond", "Classical", "Convergence", "Donuts", "Drift", "Experiment",
+    "FineTuned", "Goofspiel", "GoofspielLarge", "Gridworld", "Part", "Plaza", "SimulationCost", "Triangulation",
+    "WallClock", "Zoo",
 ]  # fmt: skip
 
 EXPERIMENTS: dict[str, type[Experiment]] = {
     kind.name: kind
     for kind in (
         Gridworld, Donuts, Goofspiel, GoofspielLarge, Triangulation, FineTuned, Convergence, Classical, Beyond,
-        SimulationCost, WallClock, Zoo, Ablation,
+        SimulationCost, WallClock, Zoo, Ablation, Drift, Plaza,
     )
 }  # fmt: skip
 """By name. `nbf-paper reproduce all` and the report follow this order: an experiment comes after those whose records

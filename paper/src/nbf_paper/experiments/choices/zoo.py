@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nbf_paper.experiments.choices.experiment import Amount, Experiment, Part
 from nbf_paper.experiments.job import Job
 from nbf_paper.names import ZOO
 from nbf_paper.report.tables import Page
 
+if TYPE_CHECKING:
+    from nbf_paper.experiments.zoo import ZooEvaluation
+
 QUICK = ("search", "volatility")
 """The problems of `--quick`: one that is listed, and one that is not."""
+
+
+def evaluation_of(amount: Amount) -> ZooEvaluation:
+    """How filters are scored."""
+    from nbf_paper.experiments.zoo import ZooEvaluation
+
+    usual = ZooEvaluation(amount.episodes_or(ZooEvaluation.episodes))
+    if not amount.few:
+        return usual
+    return replace(
+        usual, particle_filters=(32, 512), regularized_filters=(32,), branching_filters=(32,), neural_filters=(32,),
+        approx_samples=64,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,17 +43,11 @@ class Zoo(Experiment):
     """Problems of the zoo; by default all twelve, with --quick search and volatility."""
 
     def jobs(self, amount: Amount) -> Sequence[Job]:
-        from nbf_paper.experiments.zoo import ZooEvaluation, ZooJob
+        from nbf_paper.experiments.zoo import ZooJob
 
-        usual = ZooEvaluation()
-        few = ZooEvaluation(
-            episodes=amount.episodes_or(usual.episodes), particle_filters=(32, 512), regularized_filters=(32,),
-            branching_filters=(32,), neural_filters=(32,), approx_samples=64,
-        )  # fmt: skip
-        evaluation = few if amount.few else ZooEvaluation(amount.episodes_or(usual.episodes))
         names = self.problems or (QUICK if amount.few else tuple(ZOO))
         steps = amount.checked_steps() or ZooJob.steps
-        return [ZooJob(name, seed, steps, evaluation) for name in names for seed in amount.seeds]
+        return [ZooJob(name, seed, steps, evaluation_of(amount)) for name in names for seed in amount.seeds]
 
     @staticmethod
     def page(folder: Path) -> Page:
