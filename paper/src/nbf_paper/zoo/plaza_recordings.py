@@ -65,14 +65,15 @@ def read_tables(path: Path) -> dict[str, np.ndarray]:
     """The tables of a file; raises `InputError` if it is not such a file."""
     try:
         from scipy.io import loadmat
+        from scipy.io.matlab import MatReadError
     except ModuleNotFoundError:
         raise MissingExtraError("Recordings are read with scipy: pip install 'nbf-paper[plaza]'.") from None
+    if not path.is_file():
+        raise InputError(f"There is no file {path}; install gtsam again.")
     wrong = f"{path} is not a recording of Plaza"
     try:
         found: dict[str, Any] = loadmat(path, variable_names=list(TABLES))
-    except FileNotFoundError:
-        raise InputError(f"There is no file {path}; install gtsam again.") from None
-    except (ValueError, TypeError, NotImplementedError, OSError) as error:
+    except (MatReadError, ValueError, TypeError, NotImplementedError, OSError) as error:
         raise InputError(f"{wrong}: {error}") from None
     for name, columns in TABLES.items():
         table = found.get(name)
