@@ -99,7 +99,7 @@ def training_chunk(source: BeliefSource, static: PyTree, config: FitConfig, loss
     return functools.partial(jax.jit(chunk, donate_argnums=(0, 1)), large=large)
 
 
-def fit(
+def train(
     model: BeliefModel,
     source: BeliefSource,
     config: FitConfig,
@@ -146,7 +146,7 @@ def fit(
     _resume(run, path)
     check = held_out_loss(source if held_out is None else held_out, static, config, key)
     with Progress(title, config.steps, run.steps, enabled=progress) as bar:
-        _train(run, chunk, check, key, path, bar)
+        _optimize(run, chunk, check, key, path, bar)
     return _finished(run, static)
 
 
@@ -170,7 +170,7 @@ def _resume(run: TrainingRun, path: Path | None) -> None:
         run.save(path)
 
 
-def _train(
+def _optimize(
     run: TrainingRun,
     chunk: Callable,
     check: Callable[[PyTree], Float[Array, ""]],

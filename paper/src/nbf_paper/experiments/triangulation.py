@@ -76,7 +76,7 @@ ARMS = {
 TRAINING = FitConfig(steps=30_000, batch=32, samples=64, optimizer="adam", learning_rate=1e-3)
 """The paper's table; it does not tell how many samples of a belief a step takes."""
 WALL_BAND = 0.5
-"""In training, the atoms on the walls are spread over a band of this width beyond them."""
+"""In training, the atoms on the walls are widened to a band of this width beyond them."""
 POOL_EPISODES = 4096
 """A model is trained on all beliefs of so many episodes."""
 POOL_SAMPLES = 128

@@ -45,7 +45,13 @@ MODELS = {"faithful": PAPER, "paper": "paper's flow to the letter", "wide": "wid
 """The names of models, where they are not those of their arms."""
 BEYOND = {"gridworld": "wide softmax", "goofspiel": "autoregressive", "triangulation": "mixture"}
 """The model of each domain in the experiment `beyond`."""
-UPDATES = {"faithful": "paper's update", "default": "default update"}
+UPDATES = {
+    "faithful": "paper's update",
+    "default": "default update",
+    "consistent alone": "moment matching alone",
+    "not consistent": "no moment matching",
+    "never expanded": "no chosen branches",
+}
 """The names of updates, where they are not those of their arms."""
 MIXED = ("simulation-cost", "wall-clock")
 """Experiments that have both updates, and arms that are models."""
