@@ -36,6 +36,7 @@ from nbf.filters.run import run
 from nbf.models.belief_model import ModelConfig, space_config
 from nbf.models.flow import CouplingFlowConfig
 from nbf.models.mixture import MixtureConfig
+from nbf.resampling.weights import normalized_weights
 from nbf.sources.filtered import FilterPosteriors
 from nbf.sources.pool import BeliefPool
 from nbf.training.config import FitConfig
@@ -247,7 +248,7 @@ def picture(job: TriangulationJob, model: BeliefModel) -> dict[str, np.ndarray]:
         told = observations, environments, policies
         cells = {name: _seen(filter, keys[2], *told)[0] for name, filter in shown.items()}
         particles, _ = run(ParticleFilter(64), keys[3], *told, changing=True)
-        weights = jax.vmap(lambda log_weights: jax.nn.softmax(log_weights))(particles.log_weights)
+        weights = jax.vmap(normalized_weights)(particles.log_weights)
         return {
             **cells, "particles": particles.states, "weights": weights, "positions": positions[1:],
             "readings": observations, "scanning": environments.scanning,
