@@ -72,7 +72,7 @@ ROOMS = (
     Room("nbf.files.regular", "reading of regular files alone", jax=False),
     Room("nbf.files.atomic", "files that are only ever replaced whole", ("nbf.errors", "nbf.files.regular"), jax=False),
     Room("nbf.files", "checkpoints, saved states, the shipped model", (*MODELS, *READ_AND_WRITTEN)),
-    Room("nbf.training", "the optimisation loop", (*CORE, "nbf.compiling", "nbf.files")),
+    Room("nbf.training", "the optimisation loop", (*CORE, "nbf.compiling", *READ_AND_WRITTEN, "nbf.files")),
     Room("nbf.evaluation", "divergence, scores, calibration", (*CORE, "nbf.resampling", "nbf.beliefs")),
     Room("nbf.plot", "figures, and the live view", ("nbf.errors", *READ_AND_WRITTEN), jax=False, draws=True),
     Room("nbf.fitting", "`nbf.fit`: from a family to a trained filter; `nbf.compare`", (*LIBRARY, "nbf.plot")),

@@ -372,7 +372,7 @@ class Broken(BeliefSource):
 @pytest.mark.parametrize("inside", ["run.safetensors", "deeper/run.safetensors"])
 def test_a_path_that_cannot_be_written_is_refused_at_once(inside, tmp_path):
     (tmp_path / "file").write_text("a file where a folder should be")
-    with pytest.raises(InputError, match="Cannot write"):
+    with pytest.raises(InputError, match="cannot be written"):
         train(source=Broken(), resume=tmp_path / "file" / inside)
 
 

@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from nbf.contracts import BeliefModel, BeliefSource, State, StateSpace
 from nbf.errors import InputError
-from nbf.files import checkpoint
+from nbf.files.atomic import remove_abandoned
 from nbf.training import intervals
 from nbf.training.config import FitConfig, last_step, optimizer_of
 from nbf.training.loss import Loss, batch_loss
@@ -163,7 +163,7 @@ def _resume(run: TrainingRun, path: Path | None) -> None:
     """Continue from the file if it exists, else begin it: an unwritable folder is an error now, not in half an hour."""
     if path is None:
         return
-    checkpoint.remove_unfinished(path)
+    remove_abandoned(path.parent, path.name, seconds=0.0)
     if path.exists():
         run.load(path)
     else:
