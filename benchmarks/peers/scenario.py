@@ -119,9 +119,10 @@ def _number(value: Any) -> float | str | None:
 def _range(values: Any) -> list[float | str | None]:
     """The one value of all runs, or the smallest and the largest."""
     found = [None if value is None else float(value) for value in values]
-    if not found or None in found or any(map(math.isnan, found)):
+    known = [value for value in found if value is not None]
+    if not known or len(known) < len(found) or any(map(math.isnan, known)):
         return sorted({_number(value) for value in found}, key=str)
-    return [_number(value) for value in sorted({min(found), max(found)})]
+    return [_number(value) for value in sorted({min(known), max(known)})]
 
 
 def report(package: str, ways: dict[str, Run], also: tuple[str, ...] = ("numpy",)) -> None:
