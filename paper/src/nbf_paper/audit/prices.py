@@ -12,6 +12,7 @@ from nbf_paper.audit.documents import Printed
 from nbf_paper.audit.grids import Answer, exact_cells, missing, wrong_model
 from nbf_paper.audit.meaning import key_of
 from nbf_paper.audit.sources import Book, Key, Line, only
+from nbf_paper.names import TRIANGULATION
 
 LEAST = 4e-4
 """What stands for a divergence of zero, which has no logarithm."""
@@ -68,7 +69,7 @@ def filters(book: Book, config: str) -> list[TimedFilter]:
 
 def _config(name: str) -> str:
     """The configuration that the first column of a table names."""
-    return "triangulation" if name == "Triangulation" else name.partition(" ")[2]
+    return TRIANGULATION if name == "Triangulation" else name.partition(" ")[2]
 
 
 def _rows(book: Book, table: Printed) -> dict[int, tuple[TimedFilter, list[TimedFilter]]]:
