@@ -39,7 +39,7 @@ def rows_of(peer: str, python: Path | str) -> list[dict[str, Any]]:
 
 def scenario() -> dict[str, Any]:
     """The bad day in numbers, for the record."""
-    mean, spread = exact()
+    mean, deviation = exact()
     return {
         "particles": PARTICLES,
         "seeds": SEEDS,
@@ -48,7 +48,7 @@ def scenario() -> dict[str, Any]:
         "width": WIDTH,
         "observations": list(OBSERVATIONS),
         "impossible": BAD,
-        "exact": {"mean": round(mean, 3), "spread": round(spread, 3)},
+        "exact": {"mean": round(mean, 3), "spread": round(deviation, 3)},
     }
 
 
@@ -58,7 +58,8 @@ def table(record: dict[str, Any]) -> str:
     good = len(record["scenario"]["observations"]) - record["scenario"]["impossible"] - 1
     head = (
         "package", "used with", "at the impossible observation", "sign", "ESS", "log-evidence", "particles that go on",
-        f"error of the mean {good} observations later", f"spread (exact: {truth['spread']:.2f})", f"right, of {seeds}",
+        f"error of the mean {good} observations later", f"standard deviation (exact: {truth['spread']:.2f})",
+        f"right, of {seeds}",
     )  # fmt: skip
     lines = [head, ("---",) * 4 + ("---:",) * 6, *map(_cells, record["rows"])]
     return "\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n"

@@ -36,7 +36,7 @@ def tracked(filter, environments, policies, observations):
 
 @functools.partial(jax.jit, static_argnums=0)
 def replayed(game, hands, deck, prizes, bids):
-    """Many given games: each player's features before every round, the state after it, and the outcomes."""
+    """Many given games: each player's view before every round, the state after it, and the outcomes."""
 
     def one(hands, deck, prizes, bids):
         nothing = jnp.zeros((2, game.cards), bool)
@@ -46,9 +46,9 @@ def replayed(game, hands, deck, prizes, bids):
             prize = prizes[number]
             state = GameState(state.hands, deck & (jnp.arange(game.cards) != prize), prize, state.won, state.round)
             deck = state.deck
-            features = jnp.stack([game.features(state, player) for player in range(2)])
+            view = jnp.stack([game.view(state, player) for player in range(2)])
             state, outcome = game.step(jax.random.key(0), state, bids[number])
-            found.append((features, state, outcome))
+            found.append((view, state, outcome))
         return jax.tree.map(lambda *parts: jnp.stack(parts), *found)
 
     return jax.vmap(one)(hands, deck, prizes, bids)

@@ -15,13 +15,13 @@ import sys
 import nbf
 from nbf import prng
 from nbf.training import intervals
-from nbf.training.fit import fit
+from nbf.training.fit import train
 from nbf.files.checkpoint import save_model
 intervals.SAVE_EVERY = 0.0
 config = nbf.EnumeratedConfig((3, 3), embedding=4, encoder_width=8, encoder_depth=1, decoder_width=8, decoder_depth=1)
 source = nbf.ExactPosteriors(nbf.RandomGridworlds(3, 2, 1, 1), 3)
 for folder in map(pathlib.Path, sys.argv[1:]):
-    fitted = fit(
+    fitted = train(
         config.build(prng.stream(0, "parameters")), source, nbf.FitConfig(steps=600, batch=4, samples=8),
         key=prng.stream(0, "training"), resume=folder / "run.safetensors", progress=False,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,7 +73,7 @@ ROOMS = (
     Room("nbf.files.regular", "reading of regular files alone", jax=False),
     Room("nbf.files.atomic", "files that are only ever replaced whole", ("nbf.errors", "nbf.files.regular"), jax=False),
     Room("nbf.files", "checkpoints, saved states, the shipped model", (*MODELS, *READ_AND_WRITTEN)),
-    Room("nbf.training", "the optimisation loop", (*CORE, "nbf.compiling", "nbf.files")),
+    Room("nbf.training", "the optimisation loop", (*CORE, "nbf.compiling", *READ_AND_WRITTEN, "nbf.files")),
     Room("nbf.evaluation", "divergence, scores, calibration", (*CORE, "nbf.resampling", "nbf.beliefs")),
     Room("nbf.plot", "figures, and the live view", ("nbf.errors", *READ_AND_WRITTEN), jax=False, draws=True),
     Room("nbf.fitting", "`nbf.fit`: from a family to a trained filter; `nbf.compare`", (*LIBRARY, "nbf.plot")),
@@ -221,7 +222,17 @@ def picture() -> str:
     lines += [f"  {name.replace('.', '_')} --> {other.replace('.', '_')}" for name in shown for other in arrows[name]]
     lines += ["```", "", "| room | what is in it |", "|---|---|"]
     lines += [f"| `{room.name}` | {room.purpose} |" for room in ROOMS if room.name in shown]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *textwrap.wrap(_outsiders(), 120, break_on_hyphens=False)])
+
+
+def _outsiders() -> str:
+    """Who imports JAX and matplotlib, in words."""
+    drawing = ", ".join(f"`{room.name}`" for room in ROOMS if room.draws)
+    without = ", ".join(f"`{room.name}`" for room in ROOMS if not room.jax)
+    return (
+        f"Matplotlib is imported at top level by these alone: {drawing}. Importing these imports no JAX, so that a "
+        f"table or a figure is made without it: {without}."
+    )
 
 
 def _package(name: str) -> str:

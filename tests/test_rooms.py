@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+from pathlib import Path
 
 import pytest
 from rooms import DOCUMENT, FILES, NAMES, ROOMS, imported, imports, loaded, room_of, with_picture
@@ -64,6 +66,20 @@ def test_a_room_without_matplotlib(room: str):
 def test_contributing_shows_the_rooms_as_they_are():
     document = DOCUMENT.read_text(encoding="utf-8")
     assert with_picture(document) == document, "run `python tests/rooms.py` and commit what it writes"
+
+
+def test_the_walk_names_files_that_exist_each_once():
+    """A bare name is of the folder of the file before it."""
+    walk = DOCUMENT.read_text(encoding="utf-8").partition("## A walk")[2].partition("\n## ")[0]
+    folder, found = Path(), []
+    for name in re.findall(r"`([\w/]+\.py)`", walk):
+        folder = Path(name).parent if "/" in name else folder
+        found.append(FILES["nbf"].parent / folder / Path(name).name)
+    assert len(found) > 15
+    assert [str(path) for path in found if path not in FILES.values()] == []
+    assert sorted(set(found)) == sorted(found)
+    for told in ("fitting/teacher.py", "filters/neural/regenerating.py"):
+        assert FILES["nbf"].parent / told in found
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
 """blackjax: `smc.base.step`, its general step of a Feynman-Kac model, with the walk for its kernel."""
 
+# The package is in an environment of its own (`installed.py`).
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 from collections.abc import Iterator

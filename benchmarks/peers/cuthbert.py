@@ -1,5 +1,8 @@
 """cuthbert: `smc.particle_filter`, stepped online as in its example "Online Filtering and Prediction"."""
 
+# The package is in an environment of its own (`installed.py`).
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 from collections.abc import Iterator

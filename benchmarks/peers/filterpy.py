@@ -1,5 +1,8 @@
 """FilterPy: its resampling with the loop that its author's book, "Kalman and Bayesian Filters in Python", writes."""
 
+# The package is in an environment of its own (`installed.py`).
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,8 @@
 """particles: a `StateSpaceModel`, its `Bootstrap` filter and `SMC`, iterated step by step."""
 
+# The package is in an environment of its own (`installed.py`).
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
+
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -77,7 +77,7 @@ def exact() -> tuple[float, float]:
 
 def facts(run: Run) -> dict[str, Any]:
     """What happened in `SEEDS` runs, in numbers that JSON can hold."""
-    mean, spread = exact()
+    mean, deviation = exact()
     runs, raised, warned = [], set(), set()
     for seed in range(SEEDS):
         steps: list[Step] = []
@@ -94,8 +94,8 @@ def facts(run: Run) -> dict[str, Any]:
         runs.append(steps)
     finished = [steps for steps in runs if len(steps) == len(OBSERVATIONS)]
     errors = np.asarray([steps[-1].mean - mean for steps in finished])
-    # A sound particle filter's mean is about spread/√n off; four times that is once in thousands of runs.
-    right = np.abs(errors) <= 4.0 * spread / math.sqrt(PARTICLES)
+    # A sound particle filter's mean is about deviation/√n off; four times that is once in thousands of runs.
+    right = np.abs(errors) <= 4.0 * deviation / math.sqrt(PARTICLES)
     return {
         "raised": sorted(raised),
         "finished": len(finished),
@@ -119,9 +119,10 @@ def _number(value: Any) -> float | str | None:
 def _range(values: Any) -> list[float | str | None]:
     """The one value of all runs, or the smallest and the largest."""
     found = [None if value is None else float(value) for value in values]
-    if not found or None in found or any(map(math.isnan, found)):
+    known = [value for value in found if value is not None]
+    if not known or len(known) < len(found) or any(map(math.isnan, known)):
         return sorted({_number(value) for value in found}, key=str)
-    return [_number(value) for value in sorted({min(found), max(found)})]
+    return [_number(value) for value in sorted({min(known), max(known)})]
 
 
 def report(package: str, ways: dict[str, Run], also: tuple[str, ...] = ("numpy",)) -> None:

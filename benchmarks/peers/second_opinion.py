@@ -1,4 +1,4 @@
-"""What the package `particles` finds on two non-linear systems: the reference of tests/test_second_opinion.py.
+"""What the package `particles` finds on two non-linear systems: the reference of tests/filters/test_second_opinion.py.
 
     .peers/particles/bin/python -m benchmarks.peers.second_opinion
 
@@ -8,6 +8,9 @@ Stochastic volatility: x_t ~ N(μ + ρ (x - μ), σ²), y_t ~ N(0, exp(x_t)), st
 The data are drawn by the package too, and are in the file that is written, with the estimates of each run. It needs
 NumPy below 2, where nbf needs 2 or above, so it is no dependency: the numbers are kept instead.
 """
+
+# The package is in an environment of its own (`installed.py`).
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 
 from __future__ import annotations
 

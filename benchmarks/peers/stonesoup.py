@@ -1,5 +1,8 @@
 """Stone Soup: `ParticlePredictor` and `ParticleUpdater` with a resampler, as in its particle filter tutorial."""
 
+# The package is in an environment of its own (`installed.py`).
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 import datetime

@@ -28,7 +28,7 @@ from nbf.models.enumerated import EnumeratedDecoderConfig
 from nbf.models.recurrent import RecurrentConfig
 from nbf.sources.prefixes import PrefixPosteriors
 from nbf.training.config import FitConfig
-from nbf.training.fit import fit
+from nbf.training.fit import train
 from nbf_paper.config import GoofspielConfig, GridworldConfig
 from nbf_paper.experiments import gridworld, model_files, recurrent
 
@@ -90,7 +90,7 @@ def overfitted():
     training = FitConfig(steps=600, batch=1, samples=2, optimizer="adam", learning_rate=2e-2)
     built = with_random_parameters(SMALL.build, jax.random.key(6), scale=0.3)
     loss = recurrent.divergence_loss
-    return history, fit(built, OneHistory(history), training, key=jax.random.key(7), progress=False, loss=loss)
+    return history, train(built, OneHistory(history), training, key=jax.random.key(7), progress=False, loss=loss)
 
 
 def test_one_episode_is_learned_by_heart(key):
@@ -131,7 +131,7 @@ def test_goofspiel_is_learned(key):
     source = recurrent.GameHistories(PrefixPosteriors(GAMES, GAME.horizon))
     built = with_random_parameters(recurrent.goofspiel_model(GAME, FLOW).build, key, scale=0.1)
     training = FitConfig(steps=60, batch=16, samples=8, optimizer="nadam", learning_rate=3e-3)
-    fitted = fit(built, source, training, key=key, progress=False, loss=recurrent.sample_loss)
+    fitted = train(built, source, training, key=key, progress=False, loss=recurrent.sample_loss)
     assert fitted.losses[-1] < fitted.losses[0]
 
 
@@ -173,4 +173,4 @@ def test_a_loss_of_its_own_is_not_stopped_early(key):
     training = FitConfig(steps=20, batch=1, samples=2, patience=2)
     source = OneHistory(recurrent.History(jnp.zeros(2, jnp.int32), jnp.full((3, 9), 1.0 / 9.0)))
     with pytest.raises(InputError, match=r"patience and random_sets"):
-        fit(model(), source, training, key=key, loss=recurrent.divergence_loss)
+        train(model(), source, training, key=key, loss=recurrent.divergence_loss)

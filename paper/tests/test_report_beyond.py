@@ -60,7 +60,7 @@ def test_a_cell_is_exact_if_an_untrained_model_is(tmp_path: Path, table: str) ->
     assert legend.endswith(LEGEND)
     if table == "beyond-gridworld":
         assert cell(f"NBF (128), {trained}", "5-2D-fixed") == "0.000 ± 0.000"
-        assert cell("NBF (128), wide softmax, not consistent", "8-2D-random") == "0.000 ± 0.000"
+        assert cell("NBF (128), wide softmax, no moment matching", "8-2D-random") == "0.000 ± 0.000"
 
 
 def test_without_untrained_records_nothing_is_called_exact(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ GRIDS, GAME, PLANE = "8-2D-random", "k=6", "triangulation"
         ("beyond", ("nbf", "faithful", 32), [PLANE], "NBF (32), mixture, paper's update"),
         ("beyond", ("nbf", "default", 32), [GRIDS, PLANE], "NBF (32), wide softmax / mixture, default update"),
         ("beyond", ("nbf", "default", 64), [GAME, "k=5"], "NBF (64), autoregressive, default update"),
-        ("beyond", ("nbf", "not consistent", 64), [GAME], "NBF (64), autoregressive, not consistent"),
+        ("beyond", ("nbf", "not consistent", 64), [GAME], "NBF (64), autoregressive, no moment matching"),
         ("beyond", ("nbf", "untrained, default", 64), [GAME], "NBF (64), untrained autoregressive, default update"),
         ("beyond", ("approx", "default", 0), [GRIDS], "Approx Beliefs, wide softmax"),
         ("beyond", ("branching", "branches chosen", 8), [GRIDS], "Fearnhead–Clifford (8), branches chosen"),

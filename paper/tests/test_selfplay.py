@@ -60,7 +60,7 @@ def test_the_loss_at_the_old_policy_has_the_gradient_of_the_policy_gradient_theo
     gained = (bids.advantages - bids.advantages.mean()) / bids.advantages.std()
 
     def surrogate(learner):
-        log_probs = jax.vmap(learner.policy.log_probs)(bids.features)
+        log_probs = jax.vmap(learner.policy.log_probs)(bids.views)
         return -jnp.mean(gained * jnp.take_along_axis(log_probs, bids.cards[:, None], axis=1)[:, 0])
 
     ours = jax.grad(lambda learner: objective(learner, bids, config))(learner)
@@ -94,7 +94,7 @@ def test_beyond_the_clip_there_is_no_gradient(played):
 
 def test_bids_are_cards_of_the_hand_and_results_are_those_of_games(played):
     _, bids = played
-    assert np.all(jax.jit(jax.vmap(lambda features, card: held(features)[card]))(bids.features, bids.cards))
+    assert np.all(jax.jit(jax.vmap(lambda view, card: held(view)[card]))(bids.views, bids.cards))
     assert set(np.unique(np.round(np.asarray(bids.returns), 5))) <= {-1.0, 0.0, 1.0}
     np.testing.assert_allclose(np.exp(np.asarray(bids.log_probs).reshape(2, -1)[-1]), 1.0, **FLOAT)  # one card is left
 

@@ -31,10 +31,10 @@ def test_fences_are_the_quartiles_and_a_half_range_more():
 
 def test_a_record_has_mean_error_and_spread_of_what_is_kept():
     kept = np.asarray([10.0, 11.0, 12.0, 13.0])
-    mean, spread = records_of(BASE, "us_per_update", np.append(kept, 1e6))
-    assert (mean.metric, spread.metric) == ("us_per_update", "us_per_update_std")
+    mean, deviation = records_of(BASE, "us_per_update", np.append(kept, 1e6))
+    assert (mean.metric, deviation.metric) == ("us_per_update", "us_per_update_std")
     np.testing.assert_allclose(mean.value, 11.5, **EXACT)
-    np.testing.assert_allclose(spread.value, float(f"{kept.std():.7g}"), **EXACT)
+    np.testing.assert_allclose(deviation.value, float(f"{kept.std():.7g}"), **EXACT)
     assert mean.se is not None
     np.testing.assert_allclose(mean.se, float(f"{kept.std() / 2:.7g}"), **EXACT)
 

@@ -97,7 +97,7 @@ class Tiger:
 
     def __init__(self):
         self.pomdp_py = extra("pomdp_py", "pomdp-py")
-        from pomdp_py.problems.tiger import tiger_problem as tiger
+        from pomdp_py.problems.tiger import tiger_problem as tiger  # pyright: ignore[reportMissingImports]
 
         self.left, self.right = tiger.TigerState("tiger-left"), tiger.TigerState("tiger-right")
         self.hear_left, self.hear_right = (tiger.TigerObservation(f"tiger-{side}") for side in ("left", "right"))

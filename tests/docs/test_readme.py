@@ -57,8 +57,28 @@ def test_the_comparison_of_the_page_on_filters_runs(tmp_path, monkeypatch, capsy
     assert nbf.Comparison.load("compared.json") == names["found"]
 
 
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"] + [
+    page for folder in ("docs", "paper/docs") for page in sorted((ROOT / folder).glob("*.md"))
+]
+
+
 def test_links_point_at_files():
-    pages = [page for folder in ("docs", "paper/docs") for page in sorted((ROOT / folder).glob("*.md"))]
-    for page in (ROOT / "README.md", *pages):
+    for page in PAGES:
         for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / link).exists(), f"{page.name} links to {link}, which is not there"
+
+
+def test_paths_that_pages_and_sources_name_exist():
+    """Such as tests/docs/test_readme.py, from the root of the repository."""
+    named = re.compile(
+        r"(?<![\w./-])(?:src|tests|benchmarks|docs|paper|results)/[\w./-]+\.(?:py|md|json|csv|png|css)\b"
+    )
+    folders = ("src", "paper/src", "benchmarks", "docs")  # tests name files of their own folders
+    sources = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    wrong, found = [], set()
+    for page in (*PAGES, *sources):
+        paths = set(named.findall(page.read_text(encoding="utf-8")))
+        found |= paths
+        wrong += [f"{page.relative_to(ROOT)} names {path}" for path in sorted(paths) if not (ROOT / path).exists()]
+    assert len(found) > 20
+    assert wrong == []

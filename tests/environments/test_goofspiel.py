@@ -48,8 +48,8 @@ class TablePolicy(eqx.Module):
 
     table: jax.Array
 
-    def log_probs(self, features):
-        hand, _, prize, own, _ = features.reshape(5, 4)
+    def log_probs(self, view):
+        hand, _, prize, own, _ = view.reshape(5, 4)
         powers = 2 ** jnp.arange(4)
         number = lambda cards: jnp.sum(cards * powers).astype(int)  # noqa: E731
         chances = self.table[number(hand), jnp.argmax(prize), number(own)] * hand
@@ -177,17 +177,17 @@ def test_legal_states_are_those_that_explain_the_outcomes():
 
 @pytest.mark.slow
 def test_the_opponent_sees_what_the_game_shows():
-    """The features of the environment are the second player's in the game, from the true hand."""
+    """The view of the environment are the second player's in the game, from the true hand."""
     environments, _, _, states = small_episodes()
     hidden = np.asarray(states)[:, -1]
     hands = np.ones((len(hidden), 2, 4), bool)
     hands[np.arange(len(hidden)), 1, hidden[:, 0]] = False
     bids = np.stack([np.asarray(environments.bids)[:, -1], hidden[:, 1:]], axis=-1)
     deck, prizes = np.asarray(environments.deck)[:, 0], np.asarray(environments.prizes)[:, -1]
-    features, _, outcomes = replayed(SMALL, hands, deck, prizes, bids)
-    seen = lambda world, state: world.features(world.hand(state))  # noqa: E731
+    view, _, outcomes = replayed(SMALL, hands, deck, prizes, bids)
+    seen = lambda world, state: world.view(world.hand(state))  # noqa: E731
     found = jax.jit(jax.vmap(jax.vmap(seen)))(environments, states[:, :-1])
-    np.testing.assert_array_equal(found, np.asarray(features)[:, :, 1])
+    np.testing.assert_array_equal(found, np.asarray(view)[:, :, 1])
     np.testing.assert_array_equal(outcomes, np.asarray(environments.outcomes)[:, -1])
 
 

@@ -96,16 +96,14 @@ def test_the_standard_game_is_openspiels_on_every_information_state(cards):
     prizes, own, other = (orders[part.ravel()] for part in np.indices((len(orders),) * 3))
     bids = np.stack([own, other], axis=-1)
     full = np.ones((len(prizes), cards), bool)
-    features, states, outcomes = jax.tree.map(
-        np.asarray, replayed(game, full[:, None].repeat(2, 1), full, prizes, bids)
-    )
+    view, states, outcomes = jax.tree.map(np.asarray, replayed(game, full[:, None].repeat(2, 1), full, prizes, bids))
     points = states.won @ (np.arange(cards) + 1)
     found = collections.defaultdict(dict)
     for place in range(len(prizes)):
         for rounds in (*range(cards - 1), cards):
             over = rounds == cards
             shown = prizes[place, : rounds + 1]
-            legal = states.hands[place, -1] if over else features[place, rounds, :, :cards] > 0
+            legal = states.hands[place, -1] if over else view[place, rounds, :, :cards] > 0
             score = points[place, rounds - 1] if rounds else (0, 0)
             for player in range(2):
                 done = tuple(bids[place, :rounds].ravel())
@@ -174,7 +172,7 @@ def test_a_game_that_is_over_stays_so(key):
 
     @jax.jit
     def look(key, final):
-        log_probs = [policy.log_probs(SMALL.features(final, 1)) for policy in policies]
+        log_probs = [policy.log_probs(SMALL.view(final, 1)) for policy in policies]
         return *SMALL.step(key, final, jnp.asarray([1, 2])), SMALL.legal(final, 0), log_probs
 
     after, outcome, legal, log_probs = look(key, final)

@@ -28,22 +28,22 @@ class Linear(eqx.Module):
 
     weights: Array
 
-    def log_probs(self, features, legal):
-        return jax.nn.log_softmax(jnp.where(legal, self.weights @ features, -jnp.inf))
+    def log_probs(self, view, legal):
+        return jax.nn.log_softmax(jnp.where(legal, self.weights @ view, -jnp.inf))
 
 
 @pytest.fixture(scope="module")
 def played():
     """A game of three players: before each action, the actions, and the environments that player 0 sees."""
-    seen = jnp.arange(RULES.num_features) < RULES.cards  # it goes by its hand alone
-    policy = Linear(2.0 * seen * jax.random.normal(jax.random.key(3), (RULES.num_actions, RULES.num_features)))
+    seen = jnp.arange(RULES.view_size) < RULES.cards  # it goes by its hand alone
+    policy = Linear(2.0 * seen * jax.random.normal(jax.random.key(3), (RULES.num_actions, RULES.view_size)))
 
     @jax.jit
     def play(start_key, keys):
         return jax.lax.scan(step, RULES.deal(start_key), keys)[1]
 
     def step(game, key):
-        log_probs = policy.log_probs(RULES.features(game, game.hands[game.player]), RULES.legal(game))
+        log_probs = policy.log_probs(RULES.view(game, game.hands[game.player]), RULES.legal(game))
         action = jax.random.categorical(key, log_probs)
         return RULES.play(game, action), (game, action, HiddenHands.of(RULES, game, action, policy))
 
@@ -80,7 +80,7 @@ def told_of_deals(deals, policy, start, actions):
     def one(deal):
         def step(game, action):
             legal = RULES.legal(game)
-            told = policy.log_probs(RULES.features(game, game.hands[game.player]), legal)[action]
+            told = policy.log_probs(RULES.view(game, game.hands[game.player]), legal)[action]
             told = jnp.where(game.player == 0, 0.0, jnp.where(legal[action], told, -jnp.inf))
             return RULES.play(game, action), told
 

@@ -65,7 +65,7 @@ def test_every_step_is_that_of_openspiel(rules):
 
 
 def test_what_is_public_is_true_and_told_from_each_seat(key):
-    """In random games: who played what, who is void, and features that know nothing of hidden hands."""
+    """In random games: who played what, who is void, and view that know nothing of hidden hands."""
     rules = TrickTaking()
 
     @jax.jit
@@ -75,17 +75,17 @@ def test_what_is_public_is_true_and_told_from_each_seat(key):
             legal = rules.legal(game)
             action = jax.random.categorical(key, jnp.where(legal, 0.0, -jnp.inf))
             own = game.hands[game.player]
-            hidden = rules.features(dataclasses.replace(game, hands=~game.hands), own)
+            hidden = rules.view(dataclasses.replace(game, hands=~game.hands), own)
             after = rules.play(game, action)
-            return after, (game, action, rules.features(game, own), hidden)
+            return after, (game, action, rules.view(game, own), hidden)
 
         deal_key, play_key = jax.random.split(key)
         return jax.lax.scan(step, rules.deal(deal_key), jax.random.split(play_key, rules.length))[1]
 
     # In NumPy: JAX compiles every kind of slice by itself, and takes each.
-    games, actions, features, hidden = jax.tree.map(np.asarray, played(jax.random.split(key, 40)))
-    np.testing.assert_array_equal(features, hidden)
-    assert features.shape[-1] == rules.num_features
+    games, actions, view, hidden = jax.tree.map(np.asarray, played(jax.random.split(key, 40)))
+    np.testing.assert_array_equal(view, hidden)
+    assert view.shape[-1] == rules.view_size
     suits, seen = rules.suit_of, 0
     for episode in range(40):
         by = np.full(rules.cards, -1)

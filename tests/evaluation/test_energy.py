@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from tolerances import FLOAT, SEED, monte_carlo
 
-from nbf.evaluation.energy import spread_of_draws, typical_width, weighted_energy_distance
+from nbf.evaluation.energy import mean_pairwise_distance, typical_width, weighted_energy_distance
 
 
 def mean_length(centre: float, deviation: float) -> float:
@@ -49,7 +49,7 @@ def test_gaussians_have_the_distance_of_the_closed_form(key):
         one, other = draws[0], draws[1] + 2.0
         plain = weighted_energy_distance(one, jnp.zeros(200), other, jnp.zeros(200))
         # A set taken for the distribution itself has the distance 0 of each point from itself in its mean.
-        return plain - (spread_of_draws(one) + spread_of_draws(other)) / 200
+        return plain - (mean_pairwise_distance(one) + mean_pairwise_distance(other)) / 200
 
     found = np.asarray(jax.jit(jax.vmap(estimate))(jax.random.split(key, 40)))
     np.testing.assert_allclose(found.mean(), truth, rtol=0, atol=monte_carlo(found.std(), len(found)))

@@ -20,6 +20,7 @@ from safetensors.numpy import load_file, save_file
 import nbf.models.belief_model
 from nbf.errors import InputError
 from nbf.files import checkpoint
+from nbf.files.atomic import remove_abandoned
 from nbf.files.shipped import SHIPPED, load_model, save_model, shipped_model
 
 KNOWN = nbf.models.belief_model.MODELS
@@ -322,7 +323,7 @@ def test_a_type_that_numpy_does_not_know_is_refused(tmp_path):
 # Writing
 
 
-@pytest.mark.parametrize("failing", ["save_file", "replace"])
+@pytest.mark.parametrize("failing", ["fsync", "replace"])
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=repr)
 def test_a_failing_write_leaves_the_old_file(failing, error, tmp_path, monkeypatch):
     path = saved("enumerated", tmp_path / "m")
@@ -331,7 +332,7 @@ def test_a_failing_write_leaves_the_old_file(failing, error, tmp_path, monkeypat
     def fail(*args, **kwargs):
         raise error
 
-    monkeypatch.setattr(checkpoint if failing == "save_file" else os, failing, fail)
+    monkeypatch.setattr(os, failing, fail)
     with pytest.raises(InputError if isinstance(error, OSError) else KeyboardInterrupt):
         saved("dequantized flow", path)
     assert path.read_bytes() == before
@@ -341,15 +342,26 @@ def test_a_failing_write_leaves_the_old_file(failing, error, tmp_path, monkeypat
 @pytest.mark.parametrize("where", ["file/m", "file/deeper/m"])
 def test_a_folder_that_cannot_be_is_refused(where, tmp_path):
     (tmp_path / "file").write_text("a file where a folder should be")
-    with pytest.raises(InputError, match="Cannot write"):
+    with pytest.raises(InputError, match="cannot be written"):
         saved("enumerated", tmp_path / where)
 
 
 def test_a_folder_in_the_way_is_refused(tmp_path):
     (tmp_path / "m").mkdir()
-    with pytest.raises(InputError, match="Cannot write"):
+    with pytest.raises(InputError, match="cannot be written"):
         saved("enumerated", tmp_path / "m")
     assert [entry.name for entry in tmp_path.iterdir()] == ["m"]
+
+
+def test_what_killed_writers_left_is_cleared_away(tmp_path):
+    path = saved("enumerated", tmp_path / "m")
+    for name in (".m.1.tmp", ".m.2.tmp", ".mm.3.tmp"):
+        (tmp_path / name).touch()
+    os.utime(tmp_path / ".m.1.tmp", (0, 0))
+    remove_abandoned(tmp_path, "m")
+    assert {entry.name for entry in tmp_path.iterdir()} == {"m", ".m.2.tmp", ".mm.3.tmp"}, "new ones may be in use"
+    remove_abandoned(tmp_path, "m", seconds=0.0)
+    assert {entry.name for entry in tmp_path.iterdir()} == {path.name, ".mm.3.tmp"}
 
 
 def test_configs_are_plain_data():

@@ -19,7 +19,6 @@ def test_there_is_a_file_of_every_decoder():
     assert set(KNOWN) == set(DECODERS), "run `python tests/freeze.py` and commit what it adds"
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("name", KNOWN)
 def test_a_file_of_an_earlier_version_gives_its_numbers(name):
     model = load_model(FROZEN / f"{name.replace(' ', '-').replace(',', '')}.safetensors")

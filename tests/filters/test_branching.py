@@ -114,7 +114,7 @@ def test_evidence_is_unbiased_through_zeros(choose, key):
 
 
 def test_a_branch_that_cannot_be_is_not_followed(key):
-    """So as many calls as there are moves of any chance make it exact, fewer than all branches of all cells."""
+    """So as many calls as there are possible moves make it exact, fewer than all branches of all cells."""
     (environment, _), observations = small_grid(), [1, 1, 2, 4]
     policy = GoalPolicy(jnp.asarray([2, 2]), jnp.asarray(0.008))
     cells = jnp.asarray(environment.space.points())

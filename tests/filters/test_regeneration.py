@@ -224,7 +224,7 @@ def placement():
 
 @pytest.mark.parametrize("threshold", [pytest.param(0.5, marks=pytest.mark.slow), 2.0], ids=["seldom", "at every step"])
 def test_with_a_perfect_model_the_belief_is_bayes(threshold, key):
-    """However often particles are drawn anew from it; only the first draw of p0 is left to chance."""
+    """However often particles are drawn anew from it; only the first draw of p0 is random."""
     n, seen = 4096, [0, 2, 2, 1]
     proposal = RegeneratingProposal(Regeneration(threshold=threshold), model_share=1.0)
     filter = nbf.NeuralBayesianFilter(TabularModel(CELLS), n, proposal=proposal)

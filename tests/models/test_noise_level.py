@@ -20,7 +20,7 @@ from nbf.models.noise_level import NoiseLevelConfig
 from nbf.models.set_encoder import MeanConfig, OneHotConfig
 from nbf.spaces import Box
 from nbf.training.config import FitConfig
-from nbf.training.fit import fit
+from nbf.training.fit import train
 
 SMALL = MeanConfig(width=8, depth=1)
 CONFIGS = {
@@ -106,7 +106,7 @@ def test_a_decoder_that_is_told_knows_how_far_a_mean_may_be_off(key):
     training = FitConfig(
         steps=3000, batch=64, samples=64, optimizer="adam", learning_rate=3e-3, schedule="cosine", random_sets=True
     )
-    model = fit(config.build(key), Gaussians(), training, key=key, progress=False).model
+    model = train(config.build(key), Gaussians(), training, key=key, progress=False).model
 
     def width(size: int) -> float:
         states = jnp.zeros((32, 1))  # all at the mean, so that the set itself tells nothing of its size

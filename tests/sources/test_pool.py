@@ -22,7 +22,7 @@ from nbf.sources.filtered import FilterPosteriors
 from nbf.sources.pool import BeliefPool
 from nbf.spaces import Box
 from nbf.training.config import FitConfig
-from nbf.training.fit import fit, large_arrays, training_chunk
+from nbf.training.fit import large_arrays, train, training_chunk
 
 HORIZON, EPISODES, SAMPLES = 3, 300, 16
 SOURCE = FilterPosteriors(ParticleFilter(32), TriangulationFamily(), HORIZON)
@@ -111,7 +111,7 @@ def test_a_pool_is_an_argument_of_the_training_and_not_a_constant_of_it():
 def test_a_model_learns_from_a_pool():
     config = ModelConfig(space_config(pooled().spaces), MixtureConfig(components=2, width=8, depth=1), embedding=4)
     training = FitConfig(steps=400, batch=8, samples=16, optimizer="adam", learning_rate=1e-2)
-    fitted = fit(config.build(jax.random.key(0)), pooled(), training, key=jax.random.key(1), progress=False)
+    fitted = train(config.build(jax.random.key(0)), pooled(), training, key=jax.random.key(1), progress=False)
     assert fitted.losses[-5:].mean() < fitted.losses[0] - 0.1
 
 

@@ -21,7 +21,6 @@ from nbf.sources.exact import ExactPosteriors
 from nbf.training import fit as training
 from nbf.training import intervals, pace
 from nbf.training.config import FitConfig, last_step, optimizer_of
-from nbf.training.fit import fit
 
 KEY = jax.random.key(5)
 SOURCE = ExactPosteriors(RandomGridworlds(3, 2, 1, 1, temperature=0.5), horizon=3)
@@ -49,7 +48,7 @@ def a_second_each_look(monkeypatch):
 
 def train(config=COSINE, **options):
     model = MODELS["enumerated"](jax.random.key(2), (3, 3))
-    return fit(model, SOURCE, config, key=KEY, progress=False, **options)
+    return training.train(model, SOURCE, config, key=KEY, progress=False, **options)
 
 
 def test_the_schedule_is_optax_s_for_any_length():

@@ -32,7 +32,7 @@ from nbf.spaces import Lattice
 from nbf.training import fit as training
 from nbf.training import intervals
 from nbf.training.config import FitConfig
-from nbf.training.fit import TrainingStopped, fit
+from nbf.training.fit import TrainingStopped
 from nbf.training.loss import batch_loss
 from nbf.training.progress import Progress
 
@@ -65,7 +65,7 @@ def untrained():
 
 
 def train(config=SHORT, *, model=None, source: BeliefSource = SOURCE, key=KEY, resume=None):
-    return fit(model or untrained(), source, config, key=key, resume=resume, progress=False)
+    return training.train(model or untrained(), source, config, key=key, resume=resume, progress=False)
 
 
 # Where beliefs come from
@@ -372,7 +372,7 @@ class Broken(BeliefSource):
 @pytest.mark.parametrize("inside", ["run.safetensors", "deeper/run.safetensors"])
 def test_a_path_that_cannot_be_written_is_refused_at_once(inside, tmp_path):
     (tmp_path / "file").write_text("a file where a folder should be")
-    with pytest.raises(InputError, match="Cannot write"):
+    with pytest.raises(InputError, match="cannot be written"):
         train(source=Broken(), resume=tmp_path / "file" / inside)
 
 

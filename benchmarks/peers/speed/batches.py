@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from benchmarks.peers.speed.plane import OBSERVATIONS, Call, Way
 
 
-def batched(init: Callable[[Any, int], Any], step: Callable[[Any, Any, Any], Any]) -> Way:
+def batched(init: Callable[..., Any], step: Callable[[Any, Any, Any], Any]) -> Way:
     """The way to step a filter that starts by `init(key, particles)` and goes on by `step(key, state, observation)`."""
 
     def way(particles: int, filters: int) -> Call:

@@ -16,15 +16,20 @@ WALL_CLOCK_GRIDS = ("5-2D-fixed", "5-3D-fixed", "8-2D-fixed", "8-3D-fixed")
 """Gridworld: the columns of the paper's tables of wall-clock time."""
 LONG_ENDING = "-long"
 """The end of a configuration's name that has long episodes."""
-LONG = f"8-2D-random{LONG_ENDING}"
+EXAMPLE = "8-2D-random"
+"""Gridworld: the configuration of what runs on one grid alone."""
+LONG = f"{EXAMPLE}{LONG_ENDING}"
 """Gridworld with episodes of 200 steps."""
 CARDS = (4, 5, 6, 7)
 """Numbers of cards of the paper's Goofspiel games."""
 LUMPED = "lumped"
 """The arm of Goofspiel that has no model: the exact filter on the lumped state."""
+GAMES = ("k=5", "k=6", "k=7")
+"""Goofspiel: the games in which the default filter is compared with its baselines (`nbf-paper reproduce beyond`)."""
 TRIANGULATION = "triangulation"
+"""The configuration, its domain and its experiment."""
 
-TIMED_CONFIGS = ("8-2D-random", "8-3D-random", TRIANGULATION, "k=6")
+TIMED_CONFIGS = (EXAMPLE, "8-3D-random", TRIANGULATION, "k=6")
 """The configurations in which `nbf-paper reproduce simulation-cost` times updates by default."""
 
 

@@ -37,8 +37,6 @@ __all__ = ["ERROR", "FAILED", "INTERRUPTED", "Command", "Flag", "is_mistake", "r
 
 Flag = Annotated[bool, arg(help_behavior_hint="")]
 """An option without a value."""
-STYLE = (FlagCreatePairsOff, DisallowNone, OmitArgPrefixes, OmitSubcommandPrefixes, CascadeSubcommandArgs)
-"""How options are spelt."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from nbf import prng
 from nbf.capabilities import KnownTransitions, Lumpable, Prefixes
 from nbf.contracts import Observation
-from nbf.environments.goofspiel_game import DRAW, LOSS, NONE, OVER, WIN, BidPolicy, GoofspielGame, public_features
+from nbf.environments.goofspiel_game import DRAW, LOSS, NONE, OVER, WIN, BidPolicy, GoofspielGame, public_view
 from nbf.environments.goofspiel_legality import Consistent
 from nbf.environments.goofspiel_listing import listing
 from nbf.errors import InputError
@@ -120,14 +120,14 @@ class _Step(Lumpable):
         cards = jnp.arange(self.game.cards)
         return ~jnp.any((state[:, None] == cards) & (cards < self.place)[:, None], axis=0)
 
-    def features(self, hand: Bool[Array, " k"]) -> Float[Array, " f"]:
-        """Compute what the opponent sees in this round: `GoofspielGame.features` of the second player.
+    def view(self, hand: Bool[Array, " k"]) -> Float[Array, " view"]:
+        """Compute what the opponent sees in this round: `GoofspielGame.view` of the second player.
 
         Args:
             hand: The opponent's.
 
         Returns:
-            The features.
+            Its hand, and what is public.
         """
         rounds = jnp.arange(self.game.rounds)
 
@@ -137,7 +137,7 @@ class _Step(Lumpable):
         past = rounds < self.time
         prize = jnp.where(self.over, NONE, self.prizes[jnp.minimum(self.time, self.game.rounds - 1)])
         won, lost = which(past & (self.outcomes == WIN)), which(past & (self.outcomes == LOSS))
-        rest = public_features(self.deck & ~which(rounds <= self.time), prize, lost, won)
+        rest = public_view(self.deck & ~which(rounds <= self.time), prize, lost, won)
         return jnp.concatenate([hand.astype(jnp.float32), rest])
 
     def init(self, key: Key[Array, ""]) -> Int[Array, " k"]:
@@ -171,7 +171,7 @@ class _Step(Lumpable):
         return None if self.game.standard else jnp.full(self.game.cards, -math.log(self.game.cards))
 
     def symbol_log_probs(self, left: Bool[Array, " k"], policy: BidPolicy) -> Float[Array, " k"]:
-        return jnp.where(left, policy.log_probs(self.features(left)), -jnp.inf)
+        return jnp.where(left, policy.log_probs(self.view(left)), -jnp.inf)
 
     def choice_log_likelihoods(self, observation: Int[Array, ""]) -> Float[Array, " k"]:
         return jnp.where(observation == self._outcome(jnp.arange(self.game.cards)), 0.0, -jnp.inf)

@@ -30,7 +30,7 @@ class GoofspielFamily(Episodic):
         sizes = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(self.pool)}
         if not hasattr(self.pool, "log_probs") or len(sizes) > 1 or () in sizes or (0,) in sizes:
             raise InputError(
-                "A pool is a policy with log_probs(features) whose leaves have one leading axis, of at least 1; got "
+                "A pool is a policy with log_probs(view) whose leaves have one leading axis, of at least 1; got "
                 f"{type(self.pool).__name__} with leading axes {sorted(sizes)}."
             )
 

@@ -33,11 +33,11 @@ NONE = -1
 class BidPolicy(Protocol):
     """How a player bids: a pytree, so that a pool of them is one with a leading axis on every leaf."""
 
-    def log_probs(self, features: Float[Array, " f"], /) -> Float[Array, " k"]:
+    def log_probs(self, view: Float[Array, " view"], /) -> Float[Array, " k"]:
         """Compute the log probability of bidding each card.
 
         Args:
-            features: What the player sees: `GoofspielGame.features`.
+            view: What the player sees: `GoofspielGame.view`.
 
         Returns:
             log probability of each card; -inf for cards that are not held.
@@ -48,13 +48,13 @@ class BidPolicy(Protocol):
 class UniformPolicy(eqx.Module):
     """Bids each card that is held with the same probability."""
 
-    def log_probs(self, features: Float[Array, " f"]) -> Float[Array, " k"]:
-        hand = held(features)
+    def log_probs(self, view: Float[Array, " view"]) -> Float[Array, " k"]:
+        hand = held(view)
         return legal_log_probs(jnp.zeros(hand.shape), hand)
 
 
 class CardPolicy(eqx.Module):
-    """Bids by a perceptron of the features, with ReLU units and a softmax over the cards that are held."""
+    """Bids by a perceptron of the player's view, with ReLU units and a softmax over the cards that are held."""
 
     weights: tuple[Float[Array, "out in"], ...]
     biases: tuple[Float[Array, " out"], ...]
@@ -77,34 +77,34 @@ class CardPolicy(eqx.Module):
         self.weights = tuple(jnp.sqrt(2.0 / into) * jax.random.normal(key, (out, into)) for key, into, out in pairs)
         self.biases = tuple(jnp.zeros(size) for size in sizes[1:])
 
-    def logits(self, features: Float[Array, " f"]) -> Float[Array, " k"]:
+    def logits(self, view: Float[Array, " view"]) -> Float[Array, " k"]:
         """Compute the logit of every card, whether it is held or not.
 
         Args:
-            features: What the player sees: `GoofspielGame.features`.
+            view: What the player sees: `GoofspielGame.view`.
 
         Returns:
             The logits.
         """
-        hidden = self.weights[0] @ features + self.biases[0]
+        hidden = self.weights[0] @ view + self.biases[0]
         for weight, bias in zip(self.weights[1:], self.biases[1:], strict=True):
             hidden = weight @ jax.nn.relu(hidden) + bias
         return hidden
 
-    def log_probs(self, features: Float[Array, " f"]) -> Float[Array, " k"]:
-        return legal_log_probs(self.logits(features), held(features))
+    def log_probs(self, view: Float[Array, " view"]) -> Float[Array, " k"]:
+        return legal_log_probs(self.logits(view), held(view))
 
 
-def held(features: Float[Array, " f"]) -> Bool[Array, " k"]:
-    """Read the hand off a player's features, which begin with it.
+def held(view: Float[Array, " view"]) -> Bool[Array, " k"]:
+    """Read the hand off a player's view, which begins with it.
 
     Args:
-        features: `GoofspielGame.features`.
+        view: `GoofspielGame.view`.
 
     Returns:
         The cards, multi-hot.
     """
-    return features[: features.shape[0] // 5] > 0
+    return view[: view.shape[0] // 5] > 0
 
 
 def legal_log_probs(logits: Float[Array, " k"], legal: Bool[Array, " k"]) -> Float[Array, " k"]:
@@ -123,7 +123,7 @@ def legal_log_probs(logits: Float[Array, " k"], legal: Bool[Array, " k"]) -> Flo
     return jnp.where(legal, shifted - jnp.log(jnp.maximum(total, jnp.finfo(logits.dtype).tiny)), -jnp.inf)
 
 
-def public_features(
+def public_view(
     deck: Bool[Array, " k"], prize: Int[Array, ""], own: Bool[Array, " k"], other: Bool[Array, " k"]
 ) -> Float[Array, " 4*k"]:
     """Encode what a player sees besides the hand.
@@ -193,8 +193,8 @@ class GoofspielGame(eqx.Module):
         return self.cards if self.standard else self.cards - 1
 
     @property
-    def num_features(self) -> int:
-        """How many numbers `features` gives."""
+    def view_size(self) -> int:
+        """How many numbers `view` gives."""
         return 5 * self.cards
 
     def reset(self, key: Key[Array, ""]) -> GameState:
@@ -215,10 +215,10 @@ class GoofspielGame(eqx.Module):
         """The cards that a player may bid: the hand, hence none once the game is over."""
         return state.hands[player]
 
-    def features(self, state: GameState, player: int | Int[Array, ""]) -> Float[Array, " f"]:
+    def view(self, state: GameState, player: int | Int[Array, ""]) -> Float[Array, " view"]:
         """What a player's bid may depend on, as 5k zeros and ones: own hand, prizes not yet revealed, the current
         prize, prizes won by the player, prizes won by the other. The order of past bids is not part of it."""
-        rest = public_features(state.deck, state.prize, state.won[player], state.won[1 - player])
+        rest = public_view(state.deck, state.prize, state.won[player], state.won[1 - player])
         return jnp.concatenate([state.hands[player].astype(jnp.float32), rest])
 
     def step(self, key: Key[Array, ""], state: GameState, bids: Int[Array, " 2"]) -> tuple[GameState, Int[Array, ""]]:
@@ -271,7 +271,7 @@ class GoofspielGame(eqx.Module):
 
         def step(state: GameState, key: Key[Array, ""]) -> tuple[GameState, tuple[Array, Array, Array]]:
             *bid_keys, step_key = jax.random.split(key, 3)
-            both = [jnp.exp(policy.log_probs(self.features(state, i))) for i, policy in enumerate(policies)]
+            both = [jnp.exp(policy.log_probs(self.view(state, i))) for i, policy in enumerate(policies)]
             drawn = [prng.categorical(key, probs) for key, probs in zip(bid_keys, both, strict=True)]
             bids = jnp.stack(drawn)
             after, outcome = self.step(step_key, state, bids)

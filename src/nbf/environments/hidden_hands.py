@@ -29,11 +29,11 @@ from nbf.spaces import Deals
 class PlayPolicy(Protocol):
     """How a player bids and plays: a pytree."""
 
-    def log_probs(self, features: Float[Array, " f"], legal: Bool[Array, " actions"], /) -> Float[Array, " actions"]:
+    def log_probs(self, view: Float[Array, " view"], legal: Bool[Array, " actions"], /) -> Float[Array, " actions"]:
         """Compute the log probability of each action.
 
         Args:
-            features: What the player sees: `TrickTaking.features`.
+            view: What the player sees: `TrickTaking.view`.
             legal: Which actions are legal.
 
         Returns:
@@ -135,7 +135,7 @@ class HiddenHands(Environment):
     def _log_probs(self, deal: Int[Array, " cards"]) -> Float[Array, " actions"]:
         rules, hand = self.rules, self.hand(deal)
         legal = jnp.concatenate([rules.legal_cards(self.game, hand), rules.legal_bids(self.game)])
-        return jnp.where(legal, self.policy.log_probs(rules.features(self.game, hand), legal), -jnp.inf)
+        return jnp.where(legal, self.policy.log_probs(rules.view(self.game, hand), legal), -jnp.inf)
 
 
 def allowed_owners(rules: TrickTaking, game: Game, observer: int) -> Bool[Array, "cards owners"]:

@@ -213,11 +213,11 @@ class TrickTaking(eqx.Module):
         )
 
     @property
-    def num_features(self) -> int:
-        """Numbers of `features`."""
+    def view_size(self) -> int:
+        """Numbers of `view`."""
         return (3 + self.players) * self.cards + 5 * self.players + self.suits + 1
 
-    def features(self, game: Game, hand: Bool[Array, " cards"]) -> Float[Array, " features"]:
+    def view(self, game: Game, hand: Bool[Array, " cards"]) -> Float[Array, " view"]:
         """Encode what the player whose turn it is sees, for a network. Players come in the order of their turns.
 
         Args:

@@ -21,7 +21,7 @@ from nbf.capabilities import Enumerable, FiniteSpace
 from nbf.capability import capability
 from nbf.contracts import Belief, Environment, State
 from nbf.evaluation.divergence import jensen_shannon, state_probabilities
-from nbf.evaluation.energy import mean_distance, spread_of_draws
+from nbf.evaluation.energy import mean_distance, mean_pairwise_distance
 from nbf.resampling.weights import normalize
 from nbf.spaces import Box
 
@@ -35,14 +35,14 @@ LOWEST = -1000.0
 """The lowest log score, in nats."""
 
 
-class Reference(eqx.Module):
+class ReferenceBelief(eqx.Module):
     """What is known of a reference belief, or of those of many steps, with a leading axis."""
 
     probs: Float[Array, "*steps states"] | None
     """Of all states, where they can be listed."""
     draws: Float[Array, "*steps n d"] | None
     """Encoded, in units of the typical width, where they cannot."""
-    spread: Float[Array, "*steps"] | None
+    pairwise_distance: Float[Array, "*steps"] | None
     """E|Y - Y'| of the draws."""
 
 
@@ -130,7 +130,7 @@ def divergence(
     key: Key[Array, ""],
     belief: Belief,
     environment: Environment,
-    reference: Reference,
+    reference: ReferenceBelief,
     width: Float[Array, " d"] | None,
 ) -> Float[Array, ""]:
     """Compare a belief with a reference.
@@ -148,7 +148,7 @@ def divergence(
     if reference.probs is not None:
         return jensen_shannon(reference.probs, listed_probabilities(belief, environment))
     assert reference.draws is not None
-    assert reference.spread is not None
+    assert reference.pairwise_distance is not None
     assert width is not None
     if isinstance(belief, ParticleBelief) and belief.log_weights.shape[0] <= DRAWS:
         points = jax.vmap(environment.space.encode)(belief.states) / width
@@ -156,9 +156,9 @@ def divergence(
         within = mean_distance(points, weights, points, weights)
     else:
         points, weights = encoded_draws(key, belief, environment) / width, jnp.zeros(DRAWS)
-        within = spread_of_draws(points)
+        within = mean_pairwise_distance(points)
     across = mean_distance(points, weights, reference.draws, jnp.zeros(reference.draws.shape[0]))
-    return 2.0 * across - within - reference.spread
+    return 2.0 * across - within - reference.pairwise_distance
 
 
 def smoothed_log_scores(

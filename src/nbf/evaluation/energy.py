@@ -39,7 +39,7 @@ def mean_distance(
     return jnp.sum(jnp.where(pairs > 0, pairs * lengths, 0.0))
 
 
-def spread_of_draws(draws: Float[Array, "n d"]) -> Float[Array, ""]:
+def mean_pairwise_distance(draws: Float[Array, "n d"]) -> Float[Array, ""]:
     """Estimate E|X - X'| from independent draws without bias: none is paired with itself.
 
     Args:

@@ -70,19 +70,20 @@ def check_writable(folder: str | os.PathLike[str]) -> None:
         raise _unwritable(folder, error) from None
 
 
-def remove_abandoned(folder: str | os.PathLike[str], *names: str) -> None:
-    """Remove temporary files that programs which were killed have left in a folder a day ago or earlier.
+def remove_abandoned(folder: str | os.PathLike[str], *names: str, seconds: float = ABANDONED) -> None:
+    """Remove temporary files that programs which were killed have left in a folder.
 
     Call it while no other program writes these files, that is under their lock.
 
     Args:
         folder: Folder to clear.
         names: Names of the files that were being written.
+        seconds: How old a temporary file must be. 0 is for files that have one writer at a time: this program.
     """
     for name in (*names, "probe"):
         for left in Path(folder).glob(f".{glob.escape(name)}.*.tmp"):
             with contextlib.suppress(OSError):
-                if time.time() - left.lstat().st_mtime > ABANDONED:
+                if not seconds or time.time() - left.lstat().st_mtime > seconds:
                     left.unlink()
 
 
@@ -101,4 +102,6 @@ def _temporary(target: Path) -> Path:
 
 
 def _unwritable(path: str | os.PathLike[str], error: OSError) -> InputError:
-    return InputError(f"{path} cannot be written: {error}. Choose a folder that you may write to.")
+    return InputError(
+        f"{path} cannot be written: {error}. What was there is unchanged. Choose a folder that you may write to."
+    )

@@ -7,11 +7,8 @@ match that skeleton leaf by leaf before memory is allocated.
 
 from __future__ import annotations
 
-import glob
 import json
 import math
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from importlib.metadata import version
@@ -23,10 +20,10 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from nbf.errors import InputError
-from nbf.files.atomic import check_replaceable
+from nbf.files.atomic import write_atomically
 from nbf.files.regular import check_regular
 
 FORMAT_VERSION = 1
@@ -58,32 +55,8 @@ def write_file(path: Path, leaves: Mapping[str, np.ndarray], metadata: Mapping[s
         leaves: Arrays by name.
         metadata: Strings by name.
     """
-    check_replaceable(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-        os.close(handle)
-    except OSError as error:
-        raise InputError(f"Cannot write {path}: {error.strerror}. Choose a folder that can be written to.") from error
-    try:
-        save_file(dict(leaves), temporary, metadata=dict(metadata))
-        os.chmod(temporary, 0o644)  # a temporary file is private; a checkpoint is not
-        os.replace(temporary, path)
-    except BaseException as error:
-        Path(temporary).unlink(missing_ok=True)
-        if isinstance(error, OSError | SafetensorError):
-            raise InputError(f"Cannot write {path}: {error}. What was there before is unchanged.") from error
-        raise
-
-
-def remove_unfinished(path: Path) -> None:
-    """Remove temporary files that killed writers of a file have left beside it.
-
-    Args:
-        path: A file that has one writer at a time.
-    """
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-        left.unlink(missing_ok=True)
+    # `save_file` writes in place; of its bytes the one atomic writer makes a file.
+    write_atomically(path, save(dict(leaves), metadata=dict(metadata)))
 
 
 def read_file(

@@ -25,8 +25,15 @@ from nbf.contracts import Environment, Family, Filter, FilterState, Observation,
 from nbf.environments.rollout import at_step, draw_instance, rollout
 from nbf.errors import InputError
 from nbf.evaluation.batches import in_batches
-from nbf.evaluation.belief_scores import Reference, divergence, encoded_draws, listable, listed_probabilities, log_prob
-from nbf.evaluation.energy import spread_of_draws, typical_width
+from nbf.evaluation.belief_scores import (
+    ReferenceBelief,
+    divergence,
+    encoded_draws,
+    listable,
+    listed_probabilities,
+    log_prob,
+)
+from nbf.evaluation.energy import mean_pairwise_distance, typical_width
 
 BATCH = 8
 """Episodes that are filtered together."""
@@ -190,12 +197,16 @@ def _over_episodes(function: Callable[..., PyTree], episodes: Episodes, *argumen
 
 
 @_compiled_once
-def _score(filter: Filter, width: Any, static: Episodes, arrays: Episodes, keys: Any, reference: Reference) -> Any:
-    def look(key: Any, state: FilterState, environment: Environment, true_state: State, reference: Reference) -> Any:
+def _score(
+    filter: Filter, width: Any, static: Episodes, arrays: Episodes, keys: Any, reference: ReferenceBelief
+) -> Any:
+    def look(
+        key: Any, state: FilterState, environment: Environment, true_state: State, reference: ReferenceBelief
+    ) -> Any:
         belief = filter.belief(state, environment)
         return log_prob(belief, true_state, environment), divergence(key, belief, environment, reference, width)
 
-    def one(arrays: Episodes, key: Any, reference: Reference) -> StepScores:
+    def one(arrays: Episodes, key: Any, reference: ReferenceBelief) -> StepScores:
         (found, distance), attempts = _filtered(filter, key, eqx.combine(arrays, static), reference, look)
         return StepScores(found, distance, attempts)
 
@@ -217,7 +228,7 @@ def _observe(filter: Filter, static: Episodes, arrays: Episodes, keys: Any) -> A
 
 def reference_beliefs(
     filter: Filter, key: Key[Array, ""], episodes: Episodes
-) -> tuple[Reference, Float[Array, " d"] | None]:
+) -> tuple[ReferenceBelief, Float[Array, " d"] | None]:
     """Run a reference filter, and keep what other beliefs are compared with.
 
     Args:
@@ -231,18 +242,18 @@ def reference_beliefs(
     keys = jax.random.split(key, num_episodes(episodes))
     found = _over_episodes(functools.partial(_observe, filter), episodes, keys)
     if listable(instance(episodes, 0)[0]):
-        return Reference(jnp.asarray(found), None, None), None
+        return ReferenceBelief(jnp.asarray(found), None, None), None
     width = typical_width(found)
     draws = jnp.asarray(found / width)
-    spread = in_batches(jax.jit(jax.vmap(jax.vmap(spread_of_draws))), (draws,), batch=BATCH)
-    return Reference(None, draws, jnp.asarray(spread)), jnp.asarray(width)
+    distance = in_batches(jax.jit(jax.vmap(jax.vmap(mean_pairwise_distance))), (draws,), batch=BATCH)
+    return ReferenceBelief(None, draws, jnp.asarray(distance)), jnp.asarray(width)
 
 
 def score(
     filter: Filter,
     key: Key[Array, ""],
     episodes: Episodes,
-    reference: Reference,
+    reference: ReferenceBelief,
     width: Float[Array, " d"] | None,
 ) -> StepScores:
     """Run a filter on all episodes, and score its belief after each step.

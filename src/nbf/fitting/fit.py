@@ -47,8 +47,7 @@ from nbf.models.set_encoder import MeanConfig, OneHotConfig
 from nbf.spaces import Box, Lattice, Tokens
 from nbf.training import intervals
 from nbf.training.config import FitConfig
-from nbf.training.fit import Fitted
-from nbf.training.fit import fit as train
+from nbf.training.fit import Fitted, train
 from nbf.training.progress import Progress
 
 __all__ = ["decoder_for", "encoder_for", "fit", "train"]
@@ -126,7 +125,7 @@ def fit(
         embedding: Embedding size m.
         particles: Size of the particle filter that makes the training beliefs where states cannot be enumerated.
         teacher: Another filter to take the training beliefs from.
-        wall_band: Width of the band beyond the walls of a box over which samples on them are spread in training.
+        wall_band: Width of the band beyond the walls of a box over which samples on them are widened in training.
         training: Settings of training.
         minutes: Time for all of it, compilation included, which bounds the steps; None is 5, unless `steps` is named.
         steps: Number of training steps, at most, however long they take.

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from nbf import prng
 from nbf.contracts import Environment, Filter
 from nbf.errors import InputError
-from nbf.evaluation.belief_scores import DRAWS, LOWEST, Reference, smoothed_log_scores
+from nbf.evaluation.belief_scores import DRAWS, LOWEST, ReferenceBelief, smoothed_log_scores
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.prediction import PredictionFilter
 from nbf.fitting.comparison import Comparison
@@ -47,7 +47,7 @@ class Race:
         self.blank, self.contenders = blank, contenders
         self.rows: list[Row] = []
         self.notes: list[str] = []
-        self.reference: Reference | None = None
+        self.reference: ReferenceBelief | None = None
         self.width: Float[Array, " d"] | None = None
         self.prior: Float[np.ndarray, "episodes steps"] | None = None
         self.truth = ""

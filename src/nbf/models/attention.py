@@ -74,11 +74,13 @@ class AttentionEncoder(eqx.Module):
         self.output = Perceptron(output_key, queries * width, embedding, width=width, depth=0)
 
     def __call__(self, states: State, log_weights: Float[Array, " n"], space: StateSpace) -> Embedding:
-        scores, values = self.features(states, space)
+        scores, values = self.scores_and_values(states, space)
         attention = attention_weights(scores + log_weights)
         return self.output(jnp.einsum("qhn,hsn->qhs", attention, values).ravel())
 
-    def features(self, states: State, space: StateSpace) -> tuple[Float[Array, "q h n"], Float[Array, "h s n"]]:
+    def scores_and_values(
+        self, states: State, space: StateSpace
+    ) -> tuple[Float[Array, "q h n"], Float[Array, "h s n"]]:
         """Compute the scores and values of each state.
 
         Args:
@@ -96,7 +98,7 @@ class AttentionEncoder(eqx.Module):
     def prepared(self, space: StateSpace) -> AttentionEncoder | AttentionTable:
         if not isinstance(space, Lattice) or space.size > TABLE_LIMIT:
             return self
-        return AttentionTable(*self.features(jnp.asarray(space.points()), space), self.output)
+        return AttentionTable(*self.scores_and_values(jnp.asarray(space.points()), space), self.output)
 
 
 class AttentionTable(eqx.Module):

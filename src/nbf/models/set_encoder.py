@@ -31,7 +31,7 @@ TABLE_LIMIT = 4096
 def inputs(states: State, space: StateSpace, size: int) -> Float[Array, "size n"]:
     """What a network sees of each state, as columns: its encoding, and the context if `size` has room for it.
 
-    A point outside of a bounded box, where training spreads samples over a `wall_band`, is clipped to the box.
+    A point outside of a bounded box, where training widens walls by a `wall_band`, is clipped to the box.
 
     Args:
         states: A set of n states.

@@ -1,8 +1,19 @@
-"""Log weights: their total, their normalisation, their effective sample size. The one place that exponentiates them.
+"""Log weights: their total, their normalisation, their effective sample size.
 
 A log weight of -inf is weight zero. Functions of log weights take NaN and +inf, which no likelihood should be, for
-weight zero too; `mean_weights` alone does not.
-"""
+weight zero too; `mean_weights` alone does not. If no entry has weight, nothing is NaN.
+
+| normaliser | from | to | why it is there |
+|---|---|---|---|
+| `normalize` | log weights | log weights, and log of the total | what filters keep; the total is the evidence |
+| `normalized_weights` | log weights | weights | for sums and thresholds of resampling: they add up to one, as exact as float32 is |
+| `log_normalized` | weights | log weights | the way back, after resampling has changed weights that are no logarithms |
+| `mean_weights` | log weights | weights | for embeddings: its gradient is that of a mean, and NaN is not hidden from training |
+
+They agree but for rounding, and records are of one rounding, so none stands for another. `jax.nn.softmax` is left where
+log probabilities of a model, which are finite somewhere, become probabilities (`ModelBelief.expectation`): it too rounds
+in its own way.
+"""  # noqa: E501
 
 from __future__ import annotations
 

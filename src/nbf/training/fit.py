@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from nbf.contracts import BeliefModel, BeliefSource, State, StateSpace
 from nbf.errors import InputError
-from nbf.files import checkpoint
+from nbf.files.atomic import remove_abandoned
 from nbf.training import intervals
 from nbf.training.config import FitConfig, last_step, optimizer_of
 from nbf.training.loss import Loss, batch_loss
@@ -99,7 +99,7 @@ def training_chunk(source: BeliefSource, static: PyTree, config: FitConfig, loss
     return functools.partial(jax.jit(chunk, donate_argnums=(0, 1)), large=large)
 
 
-def fit(
+def train(
     model: BeliefModel,
     source: BeliefSource,
     config: FitConfig,
@@ -146,7 +146,7 @@ def fit(
     _resume(run, path)
     check = held_out_loss(source if held_out is None else held_out, static, config, key)
     with Progress(title, config.steps, run.steps, enabled=progress) as bar:
-        _train(run, chunk, check, key, path, bar)
+        _optimize(run, chunk, check, key, path, bar)
     return _finished(run, static)
 
 
@@ -163,14 +163,14 @@ def _resume(run: TrainingRun, path: Path | None) -> None:
     """Continue from the file if it exists, else begin it: an unwritable folder is an error now, not in half an hour."""
     if path is None:
         return
-    checkpoint.remove_unfinished(path)
+    remove_abandoned(path.parent, path.name, seconds=0.0)
     if path.exists():
         run.load(path)
     else:
         run.save(path)
 
 
-def _train(
+def _optimize(
     run: TrainingRun,
     chunk: Callable,
     check: Callable[[PyTree], Float[Array, ""]],

@@ -25,7 +25,7 @@ LABELS = (
     "Filters x particles",
 )  # fmt: skip
 """Heads of columns that hold names, not numbers."""
-SPREAD = ("wall-clock", "wall-clock-gradient")
+STANDARD_DEVIATION = ("wall-clock", "wall-clock-gradient")
 """Tables in which ± is a standard deviation, as their captions say."""
 
 
@@ -123,7 +123,7 @@ def _form(table: Printed, answer: Answer) -> list[str]:
     if table.name != "simulation-cost-check":
         said += [f"two rows are named {', '.join(each)!r}" for each, count in Counter(named).items() if count > 1]
     printed = " ".join(cell for row in table.rows for cell in row)
-    told = ("±" if table.name not in SPREAD else "", ONE_SEED, EXACT)
+    told = ("±" if table.name not in STANDARD_DEVIATION else "", ONE_SEED, EXACT)
     said += [
         f"{mark} is not explained below the table"
         for mark in told

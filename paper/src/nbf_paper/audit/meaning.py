@@ -17,6 +17,12 @@ FILTERS = {
 MODEL_ARMS = {"paper's flow": "faithful", "paper's flow to the letter": "paper", "wide softmax": "wide"}
 """The arms of models that are called otherwise in tables."""
 UPDATE_ARMS = {"paper's update": "faithful", "default update": "default"}
+"""The arms of updates that are called otherwise in tables."""
+BEYOND_ARMS = UPDATE_ARMS | {
+    "moment matching alone": "consistent alone", "no moment matching": "not consistent",
+    "no chosen branches": "never expanded",
+}  # fmt: skip
+"""The same in `beyond`, whose records have older names."""
 LABEL = re.compile(r"(?P<name>[^(),]+?)(?: \((?P<particles>\d+)\))?(?:, (?P<rest>.+))?")
 UNTRAINED = "untrained "
 
@@ -36,7 +42,7 @@ def key_of(label: str, experiment: str) -> Key:
     model = model.removeprefix(UNTRAINED)
     own = MODEL_ARMS.get(model, model)
     if experiment == "beyond":
-        arm = UPDATE_ARMS.get(update, update) if filter == "nbf" else "default"
+        arm = BEYOND_ARMS.get(update, update) if filter == "nbf" else "default"
     elif experiment in ("simulation-cost", "wall-clock"):
         arm = "default" if update == "default update" else own
     else:

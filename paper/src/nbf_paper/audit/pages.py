@@ -13,6 +13,7 @@ from nbf_paper.audit.documents import Printed
 from nbf_paper.audit.grids import AMOUNT, Answer, missing
 from nbf_paper.audit.meaning import MODEL_ARMS, key_of
 from nbf_paper.audit.sources import Book, Key, Line, only
+from nbf_paper.names import EXAMPLE
 
 TRIANGULATION = {
     "JS to PF(1024), ours": ("js_pf1024", 3), "JS to the truth, ours": ("js", 3), "final distance": ("distance", 2),
@@ -156,7 +157,7 @@ def _training(label: str) -> tuple[str, str]:
 
 def convergence(book: Book, table: Printed) -> Answer:
     """The errors with the fewest and the most particles, the slopes, and the equivalent of a perfect model."""
-    answer, config = Answer(), "8-2D-random"
+    answer, config = Answer(), EXAMPLE
     perfect = _curve(book, ("nbf", "tabular"))
     for row, cells in enumerate(table.rows):
         filter, arm = family = FAMILIES[cells[0]]

@@ -12,6 +12,7 @@ from nbf_paper.audit.documents import Printed
 from nbf_paper.audit.grids import Answer, exact_cells, missing, wrong_model
 from nbf_paper.audit.meaning import key_of
 from nbf_paper.audit.sources import Book, Key, Line, only
+from nbf_paper.names import TRIANGULATION
 
 LEAST = 4e-4
 """What stands for a divergence of zero, which has no logarithm."""
@@ -23,7 +24,7 @@ LONG = "-long"
 
 
 @dataclass(frozen=True)
-class Filter:
+class TimedFilter:
     """A filter of a configuration: its divergence, its time and its calls."""
 
     key: Key
@@ -49,12 +50,12 @@ class Filter:
         return self.time.value
 
 
-def filters(book: Book, config: str) -> list[Filter]:
+def filters(book: Book, config: str) -> list[TimedFilter]:
     """All filters of a configuration that have a divergence and a time. The divergence is that of the domain's own
     experiment; of the default filter, and of baselines that it has not, that of `beyond`."""
     domain = "goofspiel" if config.startswith("k=") else "gridworld" if "D-" in config else config
     exact = exact_cells(book)
-    found: dict[Key, Filter] = {}
+    found: dict[Key, TimedFilter] = {}
     for experiment in (domain, "beyond"):
         for key in sorted({line.key for line in book.lines(experiment) if line.config == config}):
             wanted = experiment == domain or key[:2] == ("nbf", "default") or key[:2] in BASELINES.values()
@@ -62,16 +63,16 @@ def filters(book: Book, config: str) -> list[Filter]:
             time = only(book.group("simulation-cost", key, config.removesuffix(LONG), "us_per_update"))
             if wanted and lines and time is not None and key not in found:
                 own = experiment == "beyond" and (key, config) in exact
-                found[key] = Filter(key, tuple(lines), time, own)
+                found[key] = TimedFilter(key, tuple(lines), time, own)
     return list(found.values())
 
 
 def _config(name: str) -> str:
     """The configuration that the first column of a table names."""
-    return "triangulation" if name == "Triangulation" else name.partition(" ")[2]
+    return TRIANGULATION if name == "Triangulation" else name.partition(" ")[2]
 
 
-def _rows(book: Book, table: Printed) -> dict[int, tuple[Filter, list[Filter]]]:
+def _rows(book: Book, table: Printed) -> dict[int, tuple[TimedFilter, list[TimedFilter]]]:
     """The filter of each row, and all of its configuration."""
     groups = {config: filters(book, config) for config in {_config(row[0]) for row in table.rows}}
     found = {}
@@ -121,7 +122,7 @@ def _complete(answer: Answer, book: Book, table: Printed, arms: Sequence[str] | 
     ]
 
 
-def break_even(own: Filter, baselines: Sequence[Filter]) -> Derived:
+def break_even(own: TimedFilter, baselines: Sequence[TimedFilter]) -> Derived:
     """The cost of a call c at which own time + own calls · c is that of the smallest baseline that errs as little."""
     if not baselines:
         return Derived(MISSING)
@@ -177,7 +178,9 @@ def equal_time(book: Book, table: Printed) -> Answer:
     return answer
 
 
-def _of_the_same_price(own: Filter, baselines: Sequence[Filter], price: Callable[[Filter], float]) -> Derived:
+def _of_the_same_price(
+    own: TimedFilter, baselines: Sequence[TimedFilter], price: Callable[[TimedFilter], float]
+) -> Derived:
     if not baselines:
         return Derived(MISSING)
     ordered = sorted(baselines, key=price)

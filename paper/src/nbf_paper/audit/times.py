@@ -24,11 +24,11 @@ def _time(book: Book, key: Key, grid: str, metric: str) -> Line | None:
 
 
 def _spread(book: Book, key: Key, grid: str, metric: str) -> Derived:
-    mean, spread = _time(book, key, grid, metric), _time(book, key, grid, f"{metric}_std")
-    if mean is None or spread is None:
+    mean, deviation = _time(book, key, grid, metric), _time(book, key, grid, f"{metric}_std")
+    if mean is None or deviation is None:
         return Derived(MISSING)
-    numbers = (mean.value / 1e3, ".3f"), (spread.value / 1e3, ".3f")
-    return Derived("{} ± {}", numbers, "µs / 1000: mean ± standard deviation of the measurements", (mean, spread))
+    numbers = (mean.value / 1e3, ".3f"), (deviation.value / 1e3, ".3f")
+    return Derived("{} ± {}", numbers, "µs / 1000: mean ± standard deviation of the measurements", (mean, deviation))
 
 
 def _multiple(book: Book, key: Key, grid: str, metric: str, paper: float | None, kind: str) -> Derived:

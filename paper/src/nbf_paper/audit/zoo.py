@@ -7,7 +7,7 @@ import statistics
 
 from nbf_paper.audit.arithmetic import MISSING, Derived, is_mixed, mean_cell
 from nbf_paper.audit.documents import Printed
-from nbf_paper.audit.grids import Answer, Grid, missing
+from nbf_paper.audit.grids import Answer, MetricTable, missing
 from nbf_paper.audit.meaning import key_of
 from nbf_paper.audit.sources import Book, Line
 from nbf_paper.names import EARLY, LATE, ZOO, ZOO_KINDS
@@ -19,8 +19,8 @@ CEILING = {"Ceiling": "Approx Beliefs, fitted"}
 """Heads that are called otherwise in other tables."""
 
 
-def _of(kind: str, metric: str, digits: int) -> Grid:
-    return Grid("zoo", metric, digits, lambda line: line.config in ZOO and ZOO[line.config].kind == kind)
+def _of(kind: str, metric: str, digits: int) -> MetricTable:
+    return MetricTable("zoo", metric, digits, lambda line: line.config in ZOO and ZOO[line.config].kind == kind)
 
 
 GRIDS = {f"zoo-{kind}": _of(kind, "log_score", 2) for kind in ZOO_KINDS} | {
@@ -29,9 +29,9 @@ GRIDS = {f"zoo-{kind}": _of(kind, "log_score", 2) for kind in ZOO_KINDS} | {
 """The tables of one kind of problem."""
 
 
-def _left_out(metric: str, digits: int, *, listed: bool | None = None) -> Grid:
+def _left_out(metric: str, digits: int, *, listed: bool | None = None) -> MetricTable:
     wanted = {True: ("discrete",), False: tuple(set(ZOO_KINDS) - {"discrete"}), None: ZOO_KINDS}[listed]
-    return Grid("ablation", metric, digits, lambda line: line.config in ZOO and ZOO[line.config].kind in wanted)
+    return MetricTable("ablation", metric, digits, lambda line: line.config in ZOO and ZOO[line.config].kind in wanted)
 
 
 GRIDS |= {
@@ -41,9 +41,9 @@ GRIDS |= {
 
 
 GRIDS |= {
-    "drift": Grid("drift", "drift", 2), "drift-early": Grid("drift", f"error_at_{EARLY}"),
-    "drift-late": Grid("drift", f"error_at_{LATE}"), "plaza": Grid("plaza", "log_score", 2),
-    "plaza-distance": Grid("plaza", "energy"),
+    "drift": MetricTable("drift", "drift", 2), "drift-early": MetricTable("drift", f"error_at_{EARLY}"),
+    "drift-late": MetricTable("drift", f"error_at_{LATE}"), "plaza": MetricTable("plaza", "log_score", 2),
+    "plaza-distance": MetricTable("plaza", "energy"),
 }  # fmt: skip
 
 

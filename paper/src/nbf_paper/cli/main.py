@@ -17,6 +17,7 @@ from nbf_paper.cli.audit import Audit
 from nbf_paper.cli.report import Report
 from nbf_paper.cli.reproduce import Reproduce
 from nbf_paper.cli.selfplay import Selfplay
+from nbf_paper.names import EXAMPLE
 from nbf_paper.records import ALL, Record
 from nbf_paper.report.labels import label, row_order
 
@@ -25,7 +26,7 @@ from nbf_paper.report.labels import label, row_order
 class Train(Command):
     """Train a belief model, or go on with a training that was stopped."""
 
-    config: str = "8-2D-random"
+    config: str = EXAMPLE
     """Gridworld configuration, as the paper names it."""
     arm: str = "faithful"
     """faithful: the paper's model; enumerated: a softmax over all cells in place of its flow."""

@@ -1,0 +1,1 @@
+"""The experiments: what runs, and what is recorded of it."""

@@ -45,7 +45,7 @@ from nbf_paper.experiments import goofspiel, goofspiel_games, gridworld, triangu
 from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.experiments.rows import FilterRow, filter_keys, records_by_step
 from nbf_paper.experiments.selfplay import SelfPlayConfig
-from nbf_paper.names import GRIDWORLD_NAMES, LONG, LONG_ENDING, TRIANGULATION, domain_of
+from nbf_paper.names import GAMES, GRIDWORLD_NAMES, LONG, LONG_ENDING, TRIANGULATION, domain_of
 from nbf_paper.records import ALL, Record
 
 VARIANTS: dict[str, dict[str, bool]] = {
@@ -66,12 +66,11 @@ CHOSEN = "branches chosen"
 """Fearnhead and Clifford's filter with the default filter's selection of branches, instead of points."""
 MORE, MORE_CHOSEN = (2048, 8192), (32, 512, 2048)
 """Further sizes of particle filters, and of those that select branches."""
-GAMES = ("k=5", "k=6", "k=7")
 CONFIGS = (*GRIDWORLD_NAMES, LONG, *GAMES, TRIANGULATION)
 LONG_HORIZON = 200
-CALLS = {"gridworld": (128, 32), "goofspiel": (64,), "triangulation": (32, 16)}
+CALLS = {"gridworld": (128, 32), "goofspiel": (64,), TRIANGULATION: (32, 16)}
 """Simulator calls per update; the variants are scored at the first number."""
-MODELS_OF = {"gridworld": "wide", "goofspiel": "autoregressive", "triangulation": "mixture"}
+MODELS_OF = {"gridworld": "wide", "goofspiel": "autoregressive", TRIANGULATION: "mixture"}
 """The arm of each domain whose model is used."""
 GAME_STEPS = 6000
 PARTS = {"neural": "beyond", "baselines": "rivals", "controls": "controls"}
@@ -100,20 +99,20 @@ def filter_rows(config: str, model: BeliefModel) -> list[FilterRow]:
     most, *fewer = CALLS[domain]
     found = [FilterRow(variant("default", model, n), "nbf", "default", n, n) for n in fewer]
     for arm in VARIANTS:
-        if arm in ON_THE_PLANE if domain == "triangulation" else arm != "no look-ahead":
+        if arm in ON_THE_PLANE if domain == TRIANGULATION else arm != "no look-ahead":
             found.append(FilterRow(variant(arm, model, most), "nbf", arm, most, most))
     found.append(FilterRow(ApproxBeliefs(model, 64, **_truth(domain)), "approx", "default", 0, 0))
-    if domain != "triangulation":
+    if domain != TRIANGULATION:
         found.append(FilterRow(BranchingFilter(most, choose=False), "branching", "", most, most))
         found.append(FilterRow(BranchingFilter(most), "branching", CHOSEN, most, most))
-    return found + _particle_filters(domain, (*fewer, most, 1024 if domain == "triangulation" else 512))
+    return found + _particle_filters(domain, (*fewer, most, 1024 if domain == TRIANGULATION else 512))
 
 
 def baseline_rows(config: str) -> list[FilterRow]:
     """The baselines of a configuration, in other sizes."""
     domain = domain_of(config)
     found = _particle_filters(domain, MORE)
-    if domain != "triangulation":
+    if domain != TRIANGULATION:
         found += [FilterRow(BranchingFilter(n), "branching", CHOSEN, n, n) for n in MORE_CHOSEN]
     return found
 
@@ -125,7 +124,7 @@ def control_rows(config: str, untrained: BeliefModel) -> list[FilterRow]:
     found = [FilterRow(PredictionFilter(truth), "prior", "", 0, 0)]
     for n in CALLS[domain]:
         found.append(FilterRow(NeuralBayesianFilter(untrained, n), "nbf", UNTRAINED, n, n))
-        if domain == "triangulation":
+        if domain == TRIANGULATION:
             filter = RegularizedParticleFilter(n, candidates=LookAheadProposal().candidates)
             found.append(FilterRow(filter, "pf-regularized", "look-ahead", n, n))
     return found
@@ -133,14 +132,14 @@ def control_rows(config: str, untrained: BeliefModel) -> list[FilterRow]:
 
 def _particle_filters(domain: str, sizes: Sequence[int]) -> list[FilterRow]:
     """Particle filters; in Triangulation their beliefs are kernel densities."""
-    smooth = domain == "triangulation"
+    smooth = domain == TRIANGULATION
     return [FilterRow(ParticleFilter(n), "pf-kde" if smooth else "pf", "", n, n, smooth=smooth) for n in sizes]
 
 
 def _truth(domain: str) -> dict[str, Any]:
     if domain == "goofspiel":
         return {"truth": PrefixFilter()}
-    return {"truth": PointMassFilter(200)} if domain == "triangulation" else {}
+    return {"truth": PointMassFilter(200)} if domain == TRIANGULATION else {}
 
 
 @dataclass(frozen=True)
@@ -201,7 +200,7 @@ class BeyondJob(Job):
     def trainer(self) -> gridworld.GridworldJob | goofspiel.GoofspielJob | triangulation.TriangulationJob:
         """The job of the domain's own experiment that trains the model."""
         domain = domain_of(self.config)
-        return self.game if domain == "goofspiel" else self._plane() if domain == "triangulation" else self._grid()
+        return self.game if domain == "goofspiel" else self._plane() if domain == TRIANGULATION else self._grid()
 
     @property
     def game(self) -> goofspiel.GoofspielJob:
@@ -216,7 +215,7 @@ class BeyondJob(Job):
         training, pool = triangulation.TRAINING, triangulation.POOL_EPISODES
         if self.steps is not None:
             training, pool = replace(training, steps=self.steps), min(pool, max(64, self.steps))
-        arm = MODELS_OF["triangulation"]
+        arm = MODELS_OF[TRIANGULATION]
         return triangulation.TriangulationJob(arm, self.seed, training=training, pool_episodes=pool)
 
     def _grid(self) -> gridworld.GridworldJob:
@@ -238,7 +237,7 @@ class BeyondJob(Job):
             training = self.trainer.training_run(runs)
             training.train()
             rows = filter_rows(self.config, training.load())
-        score = {"gridworld": _gridworld, "goofspiel": _goofspiel, "triangulation": _triangulation}
+        score = {"gridworld": _gridworld, "goofspiel": _goofspiel, TRIANGULATION: _triangulation}
         return score[domain_of(self.config)](self, rows, runs, bar)
 
 

@@ -38,6 +38,7 @@ from nbf_paper.experiments.demands import Demand, Size
 from nbf_paper.experiments.gridworld import GridTrack, family_of, sizes_of, track
 from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.experiments.rows import filter_keys
+from nbf_paper.names import EXAMPLE
 from nbf_paper.records import ALL, Record
 
 MakeFilter = Callable[[int], Filter]
@@ -208,7 +209,7 @@ class ConvergenceJob(Job):
 
     arm: str = "tabular"
     seed: int = 0
-    config: GridworldConfig = field(default_factory=lambda: GridworldConfig.parse("8-2D-random"))
+    config: GridworldConfig = field(default_factory=lambda: GridworldConfig.parse(EXAMPLE))
     evaluation: ConvergenceEvaluation = field(default_factory=ConvergenceEvaluation)
     make: MakeFilter | None = None
     """Makes the filters of your own arm; None for those of `ARMS`."""

@@ -19,9 +19,10 @@ from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.experiments.rows import FilterRow
 from nbf_paper.experiments.settings import model_settings, training_settings
 from nbf_paper.experiments.training_runs import TrainingRun
+from nbf_paper.names import EXAMPLE
 from nbf_paper.records import Record
 
-CONFIG = GridworldConfig.parse("8-2D-random")
+CONFIG = GridworldConfig.parse(EXAMPLE)
 """The configuration of the shipped model of the paper, which the neural filters use."""
 
 

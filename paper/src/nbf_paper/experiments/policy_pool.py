@@ -15,7 +15,8 @@ from jaxtyping import Int
 from nbf import prng
 from nbf.environments.goofspiel_game import CardPolicy
 from nbf.errors import InputError
-from nbf.files.checkpoint import fill, named_leaves, read_file, read_note, remove_unfinished, write_file
+from nbf.files.atomic import remove_abandoned
+from nbf.files.checkpoint import fill, named_leaves, read_file, read_note, write_file
 from nbf.training.progress import Progress
 from nbf_paper.experiments.selfplay import SelfPlayConfig, SelfPlayRun, advance, start
 
@@ -132,7 +133,7 @@ def read_pool(path: Path, config: SelfPlayConfig | None = None) -> tuple[PolicyP
 def make_pool(config: SelfPlayConfig, path: Path, *, progress: bool = True) -> PolicyPool:
     """Make the pool of a file, or resume one that was stopped with Ctrl-C."""
     total, made = config.runs * config.checkpoints, _UnfinishedPool(config)
-    remove_unfinished(path)
+    remove_abandoned(path.parent, path.name, seconds=0.0)
     if path.exists():
         pool, made.run = read_pool(path, config)
         made.policies = [jax.tree.map(lambda leaf: np.asarray(leaf[i]), pool.policies) for i in range(pool.size)]  # noqa: B023

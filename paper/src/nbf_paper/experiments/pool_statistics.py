@@ -27,7 +27,7 @@ def match(game: GoofspielGame, key: Key[Array, ""], mine: BidPolicy, other: BidP
 
     def step(state: GameState, key: Key[Array, ""]) -> tuple[GameState, tuple[Array, Array]]:
         keys = jax.random.split(key, 3)
-        choices = [policy.log_probs(game.features(state, i)) for i, policy in enumerate((mine, other))]
+        choices = [policy.log_probs(game.view(state, i)) for i, policy in enumerate((mine, other))]
         bids = jnp.stack([prng.categorical(keys[i], jnp.exp(choices[i])) for i in (0, 1)])
         return game.step(keys[2], state, bids)[0], (entropy(choices[0]), jnp.sum(state.hands[0]) > 1)
 

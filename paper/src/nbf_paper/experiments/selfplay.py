@@ -128,19 +128,19 @@ class Learner(eqx.Module):
         policy_key, value_key = jax.random.split(key)
         policy = CardPolicy(policy_key, config.cards, width=config.width, depth=config.depth)
         policy = eqx.tree_at(lambda policy: policy.weights[-1], policy, 0.01 * policy.weights[-1])
-        inputs = config.game.num_features
+        inputs = config.game.view_size
         value = Perceptron(value_key, inputs, 1, width=config.width, depth=config.depth, zero_output=True)
         return cls(policy, value)
 
-    def values(self, features: Float[Array, "n f"]) -> Float[Array, " n"]:
-        """The values of some positions, given their features."""
-        return self.value(features.T)[0]
+    def values(self, views: Float[Array, "n view"]) -> Float[Array, " n"]:
+        """The values of some positions, given the views of the player."""
+        return self.value(views.T)[0]
 
 
 class Bids(eqx.Module):
     """The bids of a learner in many positions, with advantages and returns."""
 
-    features: Float[Array, "n f"]
+    views: Float[Array, "n view"]
     cards: Int[Array, " n"]
     log_probs: Float[Array, " n"]
     advantages: Float[Array, " n"]
@@ -169,7 +169,7 @@ def play(config: SelfPlayConfig, key: Key[Array, ""], learner: Learner, opponent
 
     def step(state: GameState, key: Key[Array, ""]) -> tuple[GameState, tuple[Array, ...]]:
         keys = jax.random.split(key, (3, config.games))
-        seen = [jax.vmap(game.features, (0, None))(state, player) for player in (0, 1)]
+        seen = [jax.vmap(game.view, (0, None))(state, player) for player in (0, 1)]
         choices = [
             jax.vmap(policy.log_probs)(view) for policy, view in zip((learner.policy, opponent), seen, strict=True)
         ]
@@ -178,22 +178,22 @@ def play(config: SelfPlayConfig, key: Key[Array, ""], learner: Learner, opponent
         log_probs = jnp.take_along_axis(choices[0], drawn[0][:, None], axis=1)[:, 0]
         return after, (seen[0], drawn[0], log_probs, learner.values(seen[0]))
 
-    final, (features, cards, log_probs, values) = jax.lax.scan(step, start, jax.random.split(round_key, game.rounds))
+    final, (views, cards, log_probs, values) = jax.lax.scan(step, start, jax.random.split(round_key, game.rounds))
     rewards = jnp.zeros_like(values).at[-1].set(jax.vmap(game.returns)(final)[:, 0])
     gained = advantages(rewards, values, config.discount, config.trace)
-    flat = (part.reshape(-1, *part.shape[2:]) for part in (features, cards, log_probs, gained, gained + values))
+    flat = (part.reshape(-1, *part.shape[2:]) for part in (views, cards, log_probs, gained, gained + values))
     return Bids(*flat)
 
 
 def objective(learner: Learner, bids: Bids, config: SelfPlayConfig) -> Float[Array, ""]:
     """PPO's clipped loss of a minibatch, with the squared error of the value and the entropy bonus."""
-    log_probs = jax.vmap(learner.policy.log_probs)(bids.features)
+    log_probs = jax.vmap(learner.policy.log_probs)(bids.views)
     taken = jnp.take_along_axis(log_probs, bids.cards[:, None], axis=1)[:, 0]
     ratio = jnp.exp(taken - bids.log_probs)
     gained = (bids.advantages - jnp.mean(bids.advantages)) / (jnp.std(bids.advantages) + 1e-8)
     clipped = jnp.clip(ratio, 1.0 - config.clip, 1.0 + config.clip)
     policy_loss = -jnp.mean(jnp.minimum(ratio * gained, clipped * gained))
-    value_loss = jnp.mean((bids.returns - learner.values(bids.features)) ** 2)
+    value_loss = jnp.mean((bids.returns - learner.values(bids.views)) ** 2)
     return policy_loss + config.value_weight * value_loss - config.entropy_weight * jnp.mean(entropy(log_probs))
 
 

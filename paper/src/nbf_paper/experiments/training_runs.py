@@ -16,7 +16,7 @@ from nbf.errors import InputError
 from nbf.files.checkpoint import load_model, read_file, read_note, save_model
 from nbf.models.belief_model import MODELS
 from nbf.training.config import FitConfig
-from nbf.training.fit import Fitted, fit
+from nbf.training.fit import Fitted, train
 from nbf.training.loss import Loss
 from nbf_paper.experiments.settings import training_settings
 
@@ -51,7 +51,7 @@ class TrainingRun:
             self.check_same()
             return self.path
         parameters, key = (prng.stream(self.seed, *self.stream, name) for name in ("parameters", "training"))
-        fitted = fit(
+        fitted = train(
             self.model.build(parameters), self.source(), self.training, key=key,
             resume=self.folder / "training.safetensors", title=self.title, loss=self.loss,
         )  # fmt: skip

@@ -36,6 +36,7 @@ from nbf.filters.run import run
 from nbf.models.belief_model import ModelConfig, space_config
 from nbf.models.flow import CouplingFlowConfig
 from nbf.models.mixture import MixtureConfig
+from nbf.resampling.weights import normalized_weights
 from nbf.sources.filtered import FilterPosteriors
 from nbf.sources.pool import BeliefPool
 from nbf.training.config import FitConfig
@@ -76,7 +77,7 @@ ARMS = {
 TRAINING = FitConfig(steps=30_000, batch=32, samples=64, optimizer="adam", learning_rate=1e-3)
 """The paper's table; it does not tell how many samples of a belief a step takes."""
 WALL_BAND = 0.5
-"""In training, the atoms on the walls are spread over a band of this width beyond them."""
+"""In training, the atoms on the walls are widened to a band of this width beyond them."""
 POOL_EPISODES = 4096
 """A model is trained on all beliefs of so many episodes."""
 POOL_SAMPLES = 128
@@ -247,7 +248,7 @@ def picture(job: TriangulationJob, model: BeliefModel) -> dict[str, np.ndarray]:
         told = observations, environments, policies
         cells = {name: _seen(filter, keys[2], *told)[0] for name, filter in shown.items()}
         particles, _ = run(ParticleFilter(64), keys[3], *told, changing=True)
-        weights = jax.vmap(lambda log_weights: jax.nn.softmax(log_weights))(particles.log_weights)
+        weights = jax.vmap(normalized_weights)(particles.log_weights)
         return {
             **cells, "particles": particles.states, "weights": weights, "positions": positions[1:],
             "readings": observations, "scanning": environments.scanning,

@@ -151,8 +151,8 @@ def within_fences(values: np.ndarray) -> np.ndarray:
 def records_of(base: Record, metric: str, microseconds: np.ndarray) -> list[Record]:
     """Mean with its standard error, and standard deviation, as two metrics."""
     kept = within_fences(microseconds)
-    spread = float(np.std(kept))
-    values = {metric: (float(np.mean(kept)), spread / len(kept) ** 0.5), f"{metric}_std": (spread, None)}
+    deviation = float(np.std(kept))
+    values = {metric: (float(np.mean(kept)), deviation / len(kept) ** 0.5), f"{metric}_std": (deviation, None)}
     return [Record(**{**vars(base), "metric": name, "value": value, "se": se}) for name, (value, se) in values.items()]
 
 
@@ -167,7 +167,7 @@ class WallClockJob(Job):
 
     def __post_init__(self) -> None:
         if self.measurements < 2:
-            raise InputError(f"A spread needs at least 2 measurements; got {self.measurements}.")
+            raise InputError(f"A standard deviation needs at least 2 measurements; got {self.measurements}.")
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Tables and figures of each experiment, drawn from its records."""

@@ -17,14 +17,15 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from nbf_paper.names import domain_of
+from nbf_paper.names import EXAMPLE, TRIANGULATION, domain_of
 from nbf_paper.records import ALL, Record, Row, Summary, read_records, summary
 from nbf_paper.report.labels import UNTRAINED
 from nbf_paper.report.plots import divergence_figure
 from nbf_paper.report.tables import Page, config_order, markdown_table
 
-HEADLINE = ("8-2D-random", "5-3D-random", "8-3D-random", "k=6", "triangulation")
+HEADLINE = (EXAMPLE, "5-3D-random", "8-3D-random", "k=6", TRIANGULATION)
 """Configurations in which the default filter needs its model at one of its sizes at least."""
+DOMAINS = ("gridworld", "goofspiel", TRIANGULATION)
 MOST_CALLS = 2048
 """Larger baselines are left out of the headline table."""
 SHOWN = {
@@ -47,7 +48,7 @@ def page(folder: Path) -> Page:
     exact = exact_cells(summary(record for record in records if record.step == ALL))
     tables: dict[str, str] = {}
     figures: dict[str, Callable[[], Figure]] = {}
-    for domain in ("gridworld", "goofspiel", "triangulation"):
+    for domain in DOMAINS:
         mine = [config for config in configs if domain_of(config) == domain]
         if mine:
             tables[f"beyond-{domain}"] = markdown_table(records, configs=mine, calls=True, exact=exact)
@@ -63,7 +64,7 @@ def page(folder: Path) -> Page:
         "beyond-goofspiel": "Goofspiel: JS to the truth of the default filter, its parts, and its baselines",
         "beyond-triangulation": "Triangulation: JS to the truth of the default filter, its parts, and its baselines",
         **{f"beyond-{domain}.png": f"{domain.capitalize()}: JS by step of the default filter and its baselines"
-           for domain in ("gridworld", "goofspiel", "triangulation")},
+           for domain in DOMAINS},
     }  # fmt: skip
     return Page(tables, figures, title="Beyond the paper", captions=captions)
 

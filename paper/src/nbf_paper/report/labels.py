@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from nbf_paper.names import domain_of
+from nbf_paper.names import TRIANGULATION, domain_of
 from nbf_paper.records import Row, Summary
 
 FILTERS = {
@@ -43,9 +43,15 @@ FILTERS = {
 PAPER = "paper's flow"
 MODELS = {"faithful": PAPER, "paper": "paper's flow to the letter", "wide": "wide softmax"}
 """The names of models, where they are not those of their arms."""
-BEYOND = {"gridworld": "wide softmax", "goofspiel": "autoregressive", "triangulation": "mixture"}
+BEYOND = {"gridworld": "wide softmax", "goofspiel": "autoregressive", TRIANGULATION: "mixture"}
 """The model of each domain in the experiment `beyond`."""
-UPDATES = {"faithful": "paper's update", "default": "default update"}
+UPDATES = {
+    "faithful": "paper's update",
+    "default": "default update",
+    "consistent alone": "moment matching alone",
+    "not consistent": "no moment matching",
+    "never expanded": "no chosen branches",
+}
 """The names of updates, where they are not those of their arms."""
 MIXED = ("simulation-cost", "wall-clock")
 """Experiments that have both updates, and arms that are models."""

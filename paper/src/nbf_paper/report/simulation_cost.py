@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from nbf.plot.style import FAINT, INK
-from nbf_paper.names import LONG_ENDING, domain_of
+from nbf_paper.names import LONG_ENDING, TRIANGULATION, domain_of
 from nbf_paper.records import ALL, Over, Record, RecordError, Row, Summary, read_records, records_path, summary
 from nbf_paper.report.beyond import exact_cells
 from nbf_paper.report.labels import FILTERS, label, row_order
@@ -40,7 +40,7 @@ NEURAL = ("#D55E00", "#E69F00", "#CC79A7", "#009E73", "#8C6D1F", "#6A51A3", "#B2
 def name_of(config: str) -> str:
     """A configuration with its experiment."""
     experiment = domain_of(config).capitalize()
-    return experiment if config == "triangulation" else f"{experiment} {config}"
+    return experiment if config == TRIANGULATION else f"{experiment} {config}"
 
 
 @dataclass(frozen=True)

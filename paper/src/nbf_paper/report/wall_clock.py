@@ -66,8 +66,8 @@ def _name(row: Row) -> str:
 
 
 def _time(found: Found, row: Row, grid: str, metric: str) -> str:
-    mean, spread = found.get((row, grid, metric)), found.get((row, grid, f"{metric}_std"))
-    return MISSING if mean is None or spread is None else f"{mean.value / 1e3:.3f} ± {spread.value / 1e3:.3f}"
+    mean, deviation = found.get((row, grid, metric)), found.get((row, grid, f"{metric}_std"))
+    return MISSING if mean is None or deviation is None else f"{mean.value / 1e3:.3f} ± {deviation.value / 1e3:.3f}"
 
 
 def _times_reference(found: Found, row: Row, grid: str, metric: str) -> float | None:

@@ -31,6 +31,7 @@ NOISE = (0.06, 0.06, 0.04, 0.04)
 
 
 def init(key: Key[Array, ""], observer: Float[Array, " 2"]) -> Float[Array, " 4"]:
+    """Draw a first state, far to the north, from a normal distribution."""
     return jnp.asarray(MIDDLE) + jnp.asarray(START) * jax.random.normal(key, (4,))
 
 
@@ -42,6 +43,7 @@ def mean(state: Float[Array, " 4"], policy: None) -> Float[Array, " 4"]:
 def transition(
     key: Key[Array, ""], state: Float[Array, " 4"], policy: None, observer: Float[Array, " 2"]
 ) -> Float[Array, " 4"]:
+    """Draw the next state: nearly constant velocity."""
     return mean(state, policy) + jnp.asarray(NOISE) * jax.random.normal(key, (4,))
 
 
@@ -54,12 +56,14 @@ def bearing(state: Float[Array, " 4"], observer: Float[Array, " 2"]) -> Float[Ar
 def observe(
     key: Key[Array, ""], state: Array, next_state: Float[Array, " 4"], observer: Float[Array, " 2"]
 ) -> Float[Array, ""]:
+    """Draw a bearing, with normal noise."""
     return bearing(next_state, observer) + READING * jax.random.normal(key)
 
 
 def log_likelihood(
     observation: Float[Array, ""], state: Array, next_state: Float[Array, " 4"], observer: Float[Array, " 2"]
 ) -> Float[Array, ""]:
+    """log density of a bearing."""
     return norm.logpdf(observation, bearing(next_state, observer), READING)
 
 
@@ -81,6 +85,7 @@ class Patrols(Scheduled):
 
 
 def problem() -> Problem:
+    """The problem, with a random course of the observer and a large particle filter as reference."""
     space = Box((-12.0, 0.0, -0.8, -0.8), (12.0, 24.0, 0.8, 0.8), bounded=False)
     world = environment(
         init=init, transition=transition, observe=observe, log_likelihood=log_likelihood, space=space,

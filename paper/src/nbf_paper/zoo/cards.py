@@ -39,10 +39,12 @@ def deals() -> np.ndarray:
 
 
 def states() -> Int[Array, "deals cards"]:
+    """All deals, one per row."""
     return jnp.asarray(deals())
 
 
 def index(state: Int[Array, " cards"]) -> Int[Array, ""]:
+    """The row of a deal in `states`."""
     codes = jnp.asarray(deals() @ CODE, jnp.int32)
     return jnp.clip(jnp.searchsorted(codes, jnp.sum(state * CODE)), 0, len(deals()) - 1).astype(jnp.int32)
 
@@ -53,10 +55,12 @@ def legal(prefix: Int[Array, " i"], context: Array | None) -> Array:
 
 
 def strength(deal: Int[Array, " cards"], player: Int[Array, ""]) -> Float[Array, ""]:
+    """The sum of the ranks of a player's cards."""
     return jnp.sum(jnp.where(deal == player, jnp.arange(CARDS), 0)).astype(jnp.float32)
 
 
 def observe(key: Key[Array, ""], state: Array, next_state: Array) -> Observation:
+    """Draw the strength of a random player's hand, with noise, and a tip who holds a random card."""
     player_key, noise_key, card_key, right_key, wrong_key = jax.random.split(key, 5)
     player = jax.random.randint(player_key, (), 0, PLAYERS)
     card = jax.random.randint(card_key, (), 0, CARDS)
@@ -67,6 +71,7 @@ def observe(key: Key[Array, ""], state: Array, next_state: Array) -> Observation
 
 
 def log_likelihood(observation: Observation, state: Array, next_state: Array) -> Float[Array, ""]:
+    """log density of a told strength, and of a tip."""
     right = next_state[observation["card"]] == observation["tip"]
     tip = jnp.log(jnp.where(right, RIGHT, (1 - RIGHT) / (PLAYERS - 1)))
     told = norm.logpdf(observation["strength"], strength(next_state, observation["player"]), NOISE)
@@ -74,6 +79,7 @@ def log_likelihood(observation: Observation, state: Array, next_state: Array) ->
 
 
 def problem() -> Problem:
+    """The problem, whose reference is exact."""
     world = listed_environment(
         states=states, index=index, observe=observe, log_likelihood=log_likelihood,
         space=Tokens(CARDS, PLAYERS, legal),

@@ -30,14 +30,17 @@ SENSOR = np.eye(2, 4, dtype=np.float32)
 
 
 def init(key: Key[Array, ""]) -> Float[Array, " 4"]:
+    """Draw a first state from a normal distribution."""
     return jnp.asarray(START) * jax.random.normal(key, (4,))
 
 
 def transition(key: Key[Array, ""], state: Float[Array, " 4"], policy: None) -> Float[Array, " 4"]:
+    """Draw the next state: nearly constant velocity."""
     return jnp.asarray(MOVE) @ state + NOISE * jax.random.normal(key, (4,))
 
 
 def observe(key: Key[Array, ""], state: Float[Array, " 4"], next_state: Float[Array, " 4"]) -> Float[Array, " 2"]:
+    """Draw a reading of the position, or a false alarm."""
     which_key, false_key, noise_key = jax.random.split(key, 3)
     false = jax.random.uniform(false_key, (2,), minval=-HALF, maxval=HALF)
     true = next_state[:2] + READING * jax.random.normal(noise_key, (2,))
@@ -47,6 +50,7 @@ def observe(key: Key[Array, ""], state: Float[Array, " 4"], next_state: Float[Ar
 def log_likelihood(
     observation: Float[Array, " 2"], state: Float[Array, " 4"], next_state: Float[Array, " 4"]
 ) -> Float[Array, ""]:
+    """log density of a reading that may be a false alarm."""
     true = np.log(1 - FALSE) + jnp.sum(norm.logpdf(observation, next_state[:2], READING))
     return jnp.logaddexp(true, _false(observation))
 
@@ -57,11 +61,13 @@ def _false(observation: Float[Array, " 2"]) -> Float[Array, ""]:
 
 
 def prior() -> Hypotheses:
+    """The first hypothesis of the reference: the distribution of `init`."""
     one = Hypothesis(jnp.zeros(1, jnp.int32), jnp.zeros((1, 4)), jnp.diag(jnp.asarray(START) ** 2)[None])
     return Hypotheses(one, jnp.zeros(1))
 
 
 def expand(one: Hypothesis, observation: Float[Array, " 2"] | None, policy: None) -> tuple[Hypothesis, Array]:
+    """The hypotheses that follow from one: the reading was of the target, or a false alarm."""
     move = jnp.asarray(MOVE)
     mean, covariance = move @ one.mean, move @ one.covariance @ move.T + np.diag(NOISE**2)
     if observation is None:
@@ -73,6 +79,7 @@ def expand(one: Hypothesis, observation: Float[Array, " 2"] | None, policy: None
 
 
 def problem() -> Problem:
+    """The problem, with a Gaussian sum as reference."""
     space = Box((-12.0, -12.0, -2.0, -2.0), (12.0, 12.0, 2.0, 2.0), bounded=False)
     world = environment(init=init, transition=transition, observe=observe, log_likelihood=log_likelihood, space=space)
     return Problem(

@@ -26,6 +26,7 @@ TESTS, BACKGROUND = 300.0, 0.5
 
 
 def init(key: Key[Array, ""]) -> Float[Array, " 4"]:
+    """Draw a first state: shares and rates are log-normal."""
     return jnp.asarray(MIDDLE) + jnp.asarray(START) * jax.random.normal(key, (4,))
 
 
@@ -38,6 +39,7 @@ def mean(state: Float[Array, " 4"], policy: None) -> Float[Array, " 4"]:
 
 
 def transition(key: Key[Array, ""], state: Float[Array, " 4"], policy: None) -> Float[Array, " 4"]:
+    """Draw the next state; the rates stay."""
     return mean(state, policy) + jnp.asarray(NOISE) * jax.random.normal(key, (4,))
 
 
@@ -47,16 +49,19 @@ def expected(state: Float[Array, " 4"]) -> Float[Array, ""]:
 
 
 def observe(key: Key[Array, ""], state: Float[Array, " 4"], next_state: Float[Array, " 4"]) -> Int[Array, ""]:
+    """Draw the number of positive tests."""
     return jax.random.poisson(key, expected(next_state), dtype=jnp.int32)
 
 
 def log_likelihood(
     observation: Int[Array, ""], state: Float[Array, " 4"], next_state: Float[Array, " 4"]
 ) -> Float[Array, ""]:
+    """log probability of a number of positive tests."""
     return poisson.logpmf(observation, expected(next_state))
 
 
 def problem() -> Problem:
+    """The problem, with a large particle filter as reference."""
     below, above = np.array([1.5, 2.5, 0.7, 0.7]), np.array([0.3, 3.5, 0.7, 0.7])
     ends = tuple((MIDDLE - below).tolist()), tuple((MIDDLE + above).tolist())
     world = environment(

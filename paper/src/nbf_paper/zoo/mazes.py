@@ -58,11 +58,13 @@ def random_maze(key: Key[Array, ""]) -> Bool[Array, "cells 4"]:
 
 
 def branches(state: Int[Array, " 2"], told: Int[Array, ""], maze: Bool[Array, "cells 4"]) -> tuple[Array, Array]:
+    """The cells to which the four moves lead, and their log probabilities given the direction that was told."""
     ends = jnp.where(maze[SPACE.index(state)][:, None], state + MOVES, state)
     return ends, jnp.log(jnp.where(jnp.arange(4) == told, OBEYS, (1 - OBEYS) / 3))
 
 
 def observe(key: Key[Array, ""], state: Array, next_state: Array, maze: Bool[Array, "cells 4"]) -> Int[Array, ""]:
+    """Draw which sides seem to have openings, as a number of four bits."""
     seen = maze[SPACE.index(next_state)] ^ jax.random.bernoulli(key, MISREAD, (4,))
     return jnp.sum(seen * 2 ** jnp.arange(4)).astype(jnp.int32)
 
@@ -70,6 +72,7 @@ def observe(key: Key[Array, ""], state: Array, next_state: Array, maze: Bool[Arr
 def log_likelihood(
     observation: Int[Array, ""], state: Array, next_state: Array, maze: Bool[Array, "cells 4"]
 ) -> Float[Array, ""]:
+    """log probability of what was seen of the four sides."""
     seen = (observation >> jnp.arange(4)) & 1
     return jnp.sum(jnp.log(jnp.where(seen == maze[SPACE.index(next_state)], 1 - MISREAD, MISREAD)))
 
@@ -92,6 +95,7 @@ class Walks(Scheduled):
 
 
 def problem() -> Problem:
+    """The problem, whose reference is exact."""
     world = listed_environment(
         branches=branches, observe=observe, log_likelihood=log_likelihood,
         space=SPACE, parameters=jnp.ones((SIDE * SIDE, 4), bool), num_branches=4, symbols=16,

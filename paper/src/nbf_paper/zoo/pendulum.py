@@ -26,6 +26,7 @@ NOISE = (0.03, 0.08, 0.0)
 
 
 def init(key: Key[Array, ""]) -> Float[Array, " 3"]:
+    """Draw a first state from a normal distribution."""
     return jnp.asarray(START) * jax.random.normal(key, (3,))
 
 
@@ -38,16 +39,19 @@ def mean(state: Float[Array, " 3"], torque: Float[Array, ""]) -> Float[Array, " 
 
 
 def transition(key: Key[Array, ""], state: Float[Array, " 3"], torque: Float[Array, ""]) -> Float[Array, " 3"]:
+    """Draw the next state; the length stays."""
     return mean(state, torque) + jnp.asarray(NOISE) * jax.random.normal(key, (3,))
 
 
 def observe(key: Key[Array, ""], state: Float[Array, " 3"], next_state: Float[Array, " 3"]) -> Float[Array, ""]:
+    """Draw a reading of the sine of the angle."""
     return jnp.sin(next_state[0]) + READING * jax.random.normal(key)
 
 
 def log_likelihood(
     observation: Float[Array, ""], state: Float[Array, " 3"], next_state: Float[Array, " 3"]
 ) -> Float[Array, ""]:
+    """log density of a reading."""
     return norm.logpdf(observation, jnp.sin(next_state[0]), READING)
 
 
@@ -61,6 +65,7 @@ class Torques(Family):
 
 
 def problem() -> Problem:
+    """The problem, with a large particle filter as reference."""
     space = Box((-np.pi, -3.0, -0.9), (np.pi, 3.0, 0.9), bounded=False)
     world = environment(init=init, transition=transition, observe=observe, log_likelihood=log_likelihood, space=space)
     reference = ManyParticles(32_768, mean, NOISE)

@@ -41,12 +41,14 @@ CELLS, HEADINGS = 120, 48
 
 
 def init(key: Key[Array, ""], beacon: Float[Array, " 2"]) -> Float[Array, " 3"]:
+    """Draw a first place in the square and a heading, both uniform."""
     return jnp.asarray([HALF, HALF, np.pi]) * jax.random.uniform(key, (3,), minval=-1.0)
 
 
 def transition(
     key: Key[Array, ""], state: Float[Array, " 3"], drive: Float[Array, " 2"], beacon: Float[Array, " 2"]
 ) -> Float[Array, " 3"]:
+    """Draw the next state: turn, drive on along the heading, slip; walls reflect."""
     noise = jax.random.normal(key, (3,))
     heading = state[2] + drive[1] + TURN * noise[2]
     place = state[:2] + drive[0] * jnp.stack([jnp.cos(heading), jnp.sin(heading)]) + SLIP * noise[:2]
@@ -57,12 +59,14 @@ def transition(
 def observe(
     key: Key[Array, ""], state: Array, next_state: Float[Array, " 3"], beacon: Float[Array, " 2"]
 ) -> Float[Array, ""]:
+    """Draw a reading of the distance to the beacon."""
     return _reading(next_state, beacon) + READING * jax.random.normal(key)
 
 
 def log_likelihood(
     observation: Float[Array, ""], state: Array, next_state: Float[Array, " 3"], beacon: Float[Array, " 2"]
 ) -> Float[Array, ""]:
+    """log density of a reading."""
     return norm.logpdf(observation, _reading(next_state, beacon), READING)
 
 
@@ -119,6 +123,7 @@ def world() -> FunctionalEnvironment:
 
 
 def problem() -> Problem:
+    """The problem in the simulator, with a grid as reference."""
     grid = Grid((-HALF, -HALF, -np.pi), (HALF, HALF, np.pi), (CELLS, CELLS, HEADINGS))
     reference = GridFilter(grid, lambda place: jnp.zeros(()), predict)
     return Problem("plaza", Drives(world()), HORIZON, reference, "grid of 120 x 120 cells of 0.8 m x 48 headings")

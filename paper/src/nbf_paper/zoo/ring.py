@@ -38,11 +38,13 @@ def to_polar(point: Float[Array, " 2"]) -> Float[Array, " 2"]:
 
 
 def init(key: Key[Array, ""]) -> Float[Array, " 2"]:
+    """Draw a first place, uniform in angle and radius."""
     angle, across = jax.random.uniform(key, (2,))
     return from_polar(jnp.stack([2 * np.pi * angle - np.pi, INNER + WIDTH * across]))
 
 
 def transition(key: Key[Array, ""], state: Float[Array, " 2"], drive: Float[Array, ""]) -> Float[Array, " 2"]:
+    """Draw the next place: the drive and slip along the corridor, and weaving across it between reflecting walls."""
     angle, radius = to_polar(state)
     slip, weave = jax.random.normal(key, (2,))
     across = reflected(jnp.clip(radius - INNER, 0.0, WIDTH) + WEAVE * weave, WIDTH)
@@ -50,16 +52,19 @@ def transition(key: Key[Array, ""], state: Float[Array, " 2"], drive: Float[Arra
 
 
 def observe(key: Key[Array, ""], state: Float[Array, " 2"], next_state: Float[Array, " 2"]) -> Float[Array, ""]:
+    """Draw a reading of how far to the east it is."""
     return next_state[0] + READING * jax.random.normal(key)
 
 
 def log_likelihood(
     observation: Float[Array, ""], state: Float[Array, " 2"], next_state: Float[Array, " 2"]
 ) -> Float[Array, ""]:
+    """log density of a reading."""
     return norm.logpdf(observation, next_state[0], READING)
 
 
 def predict(masses: Float[Array, "a r"], drive: Float[Array, ""]) -> Float[Array, "a r"]:
+    """The masses of the reference's cells a step later."""
     cell = 2 * np.pi / ALONG
     along = circular(ALONG, drive / cell, SLIP / cell)
     return along.T @ masses @ reflecting(ACROSS, 0.0, WEAVE * ACROSS / WIDTH)
@@ -75,6 +80,7 @@ class Drives(Family):
 
 
 def problem() -> Problem:
+    """The problem, with a grid of angles and radii as reference."""
     world = environment(
         init=init, transition=transition, observe=observe, log_likelihood=log_likelihood,
         space=Box((-1.15, -1.15), (1.15, 1.15)),

@@ -41,12 +41,14 @@ def seen(position: Float[Array, " 2"], lights: Float[Array, "3 2"]) -> Float[Arr
 
 
 def init(key: Key[Array, ""], lights: Float[Array, "3 2"]) -> Float[Array, " 2"]:
+    """Draw a first place, uniform in the hall."""
     return jnp.asarray(HALL) * jax.random.uniform(key, (2,))
 
 
 def transition(
     key: Key[Array, ""], state: Float[Array, " 2"], move: Float[Array, " 2"], lights: Float[Array, "3 2"]
 ) -> Float[Array, " 2"]:
+    """Draw the next place: the known move, and slip; walls reflect."""
     return reflected(state + move + SLIP * jax.random.normal(key, (2,)), HALL)
 
 
@@ -56,16 +58,19 @@ NOISE = np.array([RANGE, RANGE, LIGHT], np.float32)
 def observe(
     key: Key[Array, ""], state: Float[Array, " 2"], next_state: Float[Array, " 2"], lights: Float[Array, "3 2"]
 ) -> Observation:
+    """Draw two ranges and the brightness."""
     return seen(next_state, lights) + NOISE * jax.random.normal(key, (3,))
 
 
 def log_likelihood(
     observation: Float[Array, " 3"], state: Float[Array, " 2"], next_state: Float[Array, " 2"], lights: Array
 ) -> Float[Array, ""]:
+    """log density of two ranges and a brightness."""
     return jnp.sum(norm.logpdf(observation, seen(next_state, lights), NOISE))
 
 
 def predict(masses: Float[Array, "r c"], move: Float[Array, " 2"]) -> Float[Array, "r c"]:
+    """The masses of the reference's cells a step later."""
     units = np.array(CELLS) / HALL
     rows, columns = (reflecting(CELLS[axis], move[axis] * units[axis], SLIP * units[axis]) for axis in (0, 1))
     return rows.T @ masses @ columns
@@ -87,6 +92,7 @@ class Halls(Scheduled):
 
 
 def problem() -> Problem:
+    """The problem, with a grid as reference."""
     world = environment(
         init=init, transition=transition, observe=observe, log_likelihood=log_likelihood,
         space=Box((0.0, 0.0), tuple(HALL.tolist())), parameters=jnp.zeros(BAYS),

@@ -35,12 +35,14 @@ def ringing(cell: Int[Array, " 2"], place: Float[Array, " 2"]) -> Float[Array, "
 
 
 def observe(key: Key[Array, ""], state: Array, next_state: Array, place: Float[Array, " 2"]) -> Int[Array, ""]:
+    """Draw whether the detector rings."""
     return jax.random.bernoulli(key, ringing(next_state, place)).astype(jnp.int32)
 
 
 def log_likelihood(
     observation: Int[Array, ""], state: Array, next_state: Array, place: Float[Array, " 2"]
 ) -> Float[Array, ""]:
+    """log probability that it rings, or does not."""
     rings = ringing(next_state, place)
     return jnp.log(jnp.where(observation == 1, rings, 1 - rings))
 
@@ -66,6 +68,7 @@ class Searches(Scheduled):
 
 
 def problem() -> Problem:
+    """The problem, whose reference is exact."""
     world = listed_environment(
         observe=observe, log_likelihood=log_likelihood, space=SPACE, symbols=2,
         parameters=jnp.asarray(np.full(2, SIDE / 2, np.float32)),

@@ -42,12 +42,14 @@ def _state(key: Key[Array, ""], label: Int[Array, ""], place: Float[Array, " 2"]
 
 
 def init(key: Key[Array, ""]) -> Float[Array, " 3"]:
+    """Draw a first state: any regime, and a normal place and velocity."""
     label_key, place_key, inside_key = jax.random.split(key, 3)
     label = jax.random.randint(label_key, (), 0, REGIMES)
     return _state(inside_key, label, jnp.asarray(START) * jax.random.normal(place_key, (2,)))
 
 
 def transition(key: Key[Array, ""], state: Float[Array, " 3"], policy: None) -> Float[Array, " 3"]:
+    """Draw the next state: the regime stays or changes, and pulls the velocity to its speed."""
     label_key, place_key, inside_key = jax.random.split(key, 3)
     label = jax.random.categorical(label_key, jnp.log(CHANGES)[regime(state)])
     noise = jnp.asarray(NOISE) * jax.random.normal(place_key, (2,))
@@ -55,22 +57,26 @@ def transition(key: Key[Array, ""], state: Float[Array, " 3"], policy: None) -> 
 
 
 def observe(key: Key[Array, ""], state: Float[Array, " 3"], next_state: Float[Array, " 3"]) -> Float[Array, ""]:
+    """Draw a reading of the position."""
     return next_state[1] + READING * jax.random.normal(key)
 
 
 def log_likelihood(
     observation: Float[Array, ""], state: Float[Array, " 3"], next_state: Float[Array, " 3"]
 ) -> Float[Array, ""]:
+    """log density of a reading."""
     return norm.logpdf(observation, next_state[1], READING)
 
 
 def prior() -> Hypotheses:
+    """The first hypotheses of the reference: one for each regime."""
     covariances = jnp.broadcast_to(jnp.diag(jnp.asarray(START) ** 2), (REGIMES, 2, 2))
     each = Hypothesis(jnp.arange(REGIMES), jnp.zeros((REGIMES, 2)), covariances)
     return Hypotheses(each, jnp.full(REGIMES, -jnp.log(REGIMES)))
 
 
 def expand(one: Hypothesis, observation: Float[Array, ""] | None, policy: None) -> tuple[Hypothesis, Array]:
+    """The hypotheses that follow from one: each regime may come next."""
     labels, log_probs = jnp.arange(REGIMES), jnp.log(CHANGES)[one.label]
     move = jnp.asarray(MOVE)
     means = move @ one.mean + jnp.asarray(SPEEDS)[:, None] * PULL
@@ -84,6 +90,7 @@ def expand(one: Hypothesis, observation: Float[Array, ""] | None, policy: None) 
 
 
 def problem() -> Problem:
+    """The problem, with a Gaussian sum as reference."""
     space = Box((-0.5, -30.0, -3.0), (REGIMES - 0.5, 30.0, 3.0), bounded=False)
     world = environment(init=init, transition=transition, observe=observe, log_likelihood=log_likelihood, space=space)
     reference = GaussianSumFilter(1024, prior, expand, labelled=True)

@@ -36,24 +36,29 @@ def height(position: Float[Array, " 2"]) -> Float[Array, ""]:
 
 
 def init(key: Key[Array, ""]) -> Float[Array, " 2"]:
+    """Draw a first place, uniform in the square."""
     return jax.random.uniform(key, (2,), maxval=SIDE)
 
 
 def transition(key: Key[Array, ""], state: Float[Array, " 2"], velocity: Float[Array, " 2"]) -> Float[Array, " 2"]:
+    """Draw the next place: the known velocity, and drift; borders reflect."""
     return reflected(state + velocity + DRIFT * jax.random.normal(key, (2,)), SIDE)
 
 
 def observe(key: Key[Array, ""], state: Float[Array, " 2"], next_state: Float[Array, " 2"]) -> Float[Array, ""]:
+    """Draw a reading of the height of the ground."""
     return height(next_state) + READING * jax.random.normal(key)
 
 
 def log_likelihood(
     observation: Float[Array, ""], state: Float[Array, " 2"], next_state: Float[Array, " 2"]
 ) -> Float[Array, ""]:
+    """log density of a reading."""
     return norm.logpdf(observation, height(next_state), READING)
 
 
 def predict(masses: Float[Array, "c c"], velocity: Float[Array, " 2"]) -> Float[Array, "c c"]:
+    """The masses of the reference's cells a step later."""
     rows, columns = (reflecting(CELLS, velocity[axis] * CELLS / SIDE, DRIFT * CELLS / SIDE) for axis in (0, 1))
     return rows.T @ masses @ columns
 
@@ -69,6 +74,7 @@ class Flights(Family):
 
 
 def problem() -> Problem:
+    """The problem, with a grid as reference."""
     world = environment(
         init=init, transition=transition, observe=observe, log_likelihood=log_likelihood,
         space=Box((0.0, 0.0), (SIDE, SIDE)),

@@ -26,26 +26,31 @@ GRID = Grid((-8.0, LEAST), (8.0, MOST), (160, 32))
 
 
 def init(key: Key[Array, ""]) -> Float[Array, " 2"]:
+    """Draw a persistence, uniform, and a log-variance from its stationary distribution."""
     first_key, second_key = jax.random.split(key)
     persistence = jax.random.uniform(first_key, minval=LEAST, maxval=MOST)
     return jnp.stack([NOISE / jnp.sqrt(1 - persistence**2) * jax.random.normal(second_key), persistence])
 
 
 def transition(key: Key[Array, ""], state: Float[Array, " 2"], policy: None) -> Float[Array, " 2"]:
+    """Draw the next log-variance; the persistence stays."""
     return jnp.stack([state[1] * state[0] + NOISE * jax.random.normal(key), state[1]])
 
 
 def observe(key: Key[Array, ""], state: Float[Array, " 2"], next_state: Float[Array, " 2"]) -> Float[Array, ""]:
+    """Draw a return."""
     return jnp.exp(next_state[0] / 2) * jax.random.normal(key)
 
 
 def log_likelihood(
     observation: Float[Array, ""], state: Float[Array, " 2"], next_state: Float[Array, " 2"]
 ) -> Float[Array, ""]:
+    """log density of a return."""
     return norm.logpdf(observation, 0.0, jnp.exp(next_state[0] / 2))
 
 
 def prior(place: Float[Array, " 2"]) -> Float[Array, ""]:
+    """log density of `init`, up to a constant."""
     return norm.logpdf(place[0], 0.0, NOISE / jnp.sqrt(1 - place[1] ** 2))
 
 
@@ -62,10 +67,12 @@ def matrices() -> np.ndarray:
 
 
 def predict(masses: Float[Array, "h p"], policy: None) -> Float[Array, "h p"]:
+    """The masses of the reference's cells a step later."""
     return jnp.einsum("hp,phk->kp", masses, matrices())
 
 
 def problem() -> Problem:
+    """The problem, with a grid as reference."""
     space = Box((-3.0, LEAST), (3.0, MOST), bounded=False)
     world = environment(init=init, transition=transition, observe=observe, log_likelihood=log_likelihood, space=space)
     reference = GridFilter(GRID, prior, predict)

@@ -11,7 +11,7 @@ from tyro.conf import arg
 
 from nbf_paper.experiments.choices.experiment import Amount, Experiment, Part
 from nbf_paper.experiments.job import Job
-from nbf_paper.names import DIFFUSE, FIXED, GRIDWORLD_NAMES, RANDOM
+from nbf_paper.names import DIFFUSE, EXAMPLE, FIXED, GRIDWORLD_NAMES, RANDOM
 from nbf_paper.report.tables import Page
 
 
@@ -56,20 +56,20 @@ class Gridworld(Experiment):
 
     @classmethod
     def parts(cls) -> tuple[Part, ...]:
-        twice, once = ("5-2D-random", "8-2D-random"), ("5-3D-random", "8-3D-random", DIFFUSE)
+        twice, once = ("5-2D-random", EXAMPLE), ("5-3D-random", "8-3D-random", DIFFUSE)
         return (
             Part(cls(config=FIXED), seeds=5, episodes=100),  # the grid is the seed: few episodes on each of several
             Part(cls(config=twice), seeds=2),
             Part(cls(config=once)),
-            Part(cls(config=("8-2D-random", "5-3D-random"), arm=("enumerated",))),
+            Part(cls(config=(EXAMPLE, "5-3D-random"), arm=("enumerated",))),
             Part(cls(config=FIXED, arm=("recurrent",)), seeds=5, episodes=100, steps=10_000),
             Part(cls(config=RANDOM, arm=("recurrent",)), steps=10_000),
-            Part(cls(config=("8-2D-random",), arm=("kernel",))),
+            Part(cls(config=(EXAMPLE,), arm=("kernel",))),
         )
 
     @classmethod
     def quick_parts(cls) -> tuple[Part, ...]:
         return (
-            Part(cls(config=("5-2D-fixed", "8-2D-random", "5-3D-random"))),
-            Part(cls(config=("8-2D-random",), arm=("enumerated",))),
+            Part(cls(config=("5-2D-fixed", EXAMPLE, "5-3D-random"))),
+            Part(cls(config=(EXAMPLE,), arm=("enumerated",))),
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nbf_paper.experiments.choices.experiment import Amount, Experiment, Part
 from nbf_paper.experiments.job import Job
-from nbf_paper.names import TIMED_CONFIGS
+from nbf_paper.names import TIMED_CONFIGS, TRIANGULATION
 from nbf_paper.report.tables import Page
 
 
@@ -37,4 +37,4 @@ class SimulationCost(Experiment):
 
     @classmethod
     def quick_parts(cls) -> tuple[Part, ...]:
-        return (Part(cls(config=("5-3D-random", "triangulation", "k=4"))),)
+        return (Part(cls(config=("5-3D-random", TRIANGULATION, "k=4"))),)
