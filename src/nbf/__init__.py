@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from nbf.capabilities import Enumerable as Enumerable
     from nbf.capabilities import KnownTransitions as KnownTransitions
     from nbf.capabilities import LookAhead as LookAhead
+    from nbf.capabilities import StateEmission as StateEmission
     from nbf.capabilities import Stencil as Stencil
     from nbf.contracts import Belief as Belief
     from nbf.contracts import BeliefModel as BeliefModel
@@ -79,12 +80,15 @@ if TYPE_CHECKING:
     from nbf.filters.lumped import LumpedFilter as LumpedFilter
     from nbf.filters.neural import BranchProposal as BranchProposal
     from nbf.filters.neural import CarryRule as CarryRule
+    from nbf.filters.neural import Correction as Correction
     from nbf.filters.neural import EvenProposal as EvenProposal
     from nbf.filters.neural import IndependentProposal as IndependentProposal
     from nbf.filters.neural import LookAheadProposal as LookAheadProposal
     from nbf.filters.neural import MomentMatching as MomentMatching
     from nbf.filters.neural import NeuralBayesianFilter as NeuralBayesianFilter
     from nbf.filters.neural import NoCorrection as NoCorrection
+    from nbf.filters.neural import Proposal as Proposal
+    from nbf.filters.neural import RegeneratingProposal as RegeneratingProposal
     from nbf.filters.neural import Trust as Trust
     from nbf.filters.particle import ParticleFilter as ParticleFilter
     from nbf.filters.point_mass import PointMassFilter as PointMassFilter

@@ -36,10 +36,9 @@ def space_of(space: Any) -> SpaceOf:
         space: A state space.
 
     Returns:
-        Its signature; that of vectors without bounds does not tell their usual range, unless it is a period.
+        What its states share with those of every space that they could be in.
     """
-    told = getattr(space, "bounded", True) or getattr(space, "circular", ())
-    return SpaceOf(space.signature if told else "reals")
+    return SpaceOf(space.state_signature)
 
 
 _checked: tuple[Any, Any] = (None, object())

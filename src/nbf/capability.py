@@ -1,7 +1,8 @@
 """How an object tells what it can do beyond its contract: one way for environments, families, models and spaces.
 
 A capability is a small abstract class. Who claims it has all of its methods. To claim one, subclass it; an object
-whose capabilities depend on its parts overrides `capabilities`. Asking is a static fact of Python, never a trace.
+whose capabilities depend on its parts overrides `capabilities`. To ask is to look up a static fact: nothing is traced
+then. An object may have found that fact by a trace when it was made, as `nbf.environment` finds `StateEmission`.
 The capabilities themselves are in `nbf.capabilities`.
 """
 
@@ -32,11 +33,12 @@ class Capable(eqx.Module):
         return frozenset(kind for kind in type(self).__mro__ if Capability in kind.__bases__)
 
 
-def capability(subject: Capable, kind: type[Offered]) -> Offered | None:
+def capability(subject: object, kind: type[Offered]) -> Offered | None:
     """See an object as one with a capability. A static fact: nothing is traced.
 
     Args:
-        subject: An environment, a family, a model or a space.
+        subject: An environment, a family, a model or a space; or a part of a model, an encoder or a decoder, of any
+            class.
         kind: A class of `nbf.capabilities`.
 
     Returns:
@@ -44,14 +46,16 @@ def capability(subject: Capable, kind: type[Offered]) -> Offered | None:
     """
     if not (isinstance(kind, type) and Capability in kind.__bases__):
         raise InputError(f"{kind!r} is not a capability: take a class of nbf.capabilities, for example Enumerable.")
-    return subject if kind in subject.capabilities else None  # pyright: ignore[reportReturnType]
+    if isinstance(subject, Capable):
+        return subject if kind in subject.capabilities else None  # pyright: ignore[reportReturnType]
+    return subject if isinstance(subject, kind) else None
 
 
-def require(subject: Capable, kind: type[Offered], who: str, instead: str) -> Offered:
+def require(subject: object, kind: type[Offered], who: str, instead: str) -> Offered:
     """See an object as one with a capability, or raise an `InputError`.
 
     Args:
-        subject: An environment, a family, a model or a space.
+        subject: As for `capability`.
         kind: A class of `nbf.capabilities`.
         who: What needs it, as the message's subject.
         instead: What else a caller can do, one sentence.
@@ -61,10 +65,11 @@ def require(subject: Capable, kind: type[Offered], who: str, instead: str) -> Of
     """
     found = capability(subject, kind)
     if found is None:
-        methods = sorted(name for name in kind.__abstractmethods__ if name in vars(kind))
+        methods = ", ".join(sorted(name for name in kind.__abstractmethods__ if name in vars(kind)))
+        where = f"nbf.capabilities: {methods}" if methods else "nbf.capabilities"
         raise InputError(
-            f"{who} needs the capability {kind.__name__} (nbf.capabilities: {', '.join(methods)}), which "
-            f"{type(subject).__name__} does not claim. {instead}"
+            f"{who} needs the capability {kind.__name__} ({where}), which {type(subject).__name__} does not claim. "
+            f"{instead}"
         )
     return found
 

@@ -59,6 +59,11 @@ class StateSpace(Capable):
         """What a model must share with an environment to be used on it, for example `lattice(8, 8)`."""
 
     @property
+    def state_signature(self) -> str:
+        """What an environment must share with a filter's state to go on with it: the signature, unless overridden."""
+        return self.signature
+
+    @property
     @abstractmethod
     def num_features(self) -> int:
         """How many numbers `encode` gives."""

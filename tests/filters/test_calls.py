@@ -235,6 +235,9 @@ SIZES = {
 @pytest.mark.parametrize("wrong", [2.5, "x", None, True])
 @pytest.mark.parametrize("build", SIZES.values(), ids=SIZES)
 def test_a_size_is_a_whole_number(build, wrong):
+    if wrong is None and build in (SIZES["neural, samples"], SIZES["newton"]):
+        build(None)  # the default
+        return
     with pytest.raises(InputError, match="whole number"):
         build(wrong)
 

@@ -207,9 +207,9 @@ def test_trust_is_interpolated():
     [
         ((), ()),
         ((8, 4), (Trust(), Trust())),
-        ((8,), (Trust(1.5),)),
-        ((8,), (Trust(0.5, 0.0),)),
-        ((8,), (Trust(carry=CarryRule(2.0)),)),
+        ((8,), (Trust(jnp.float32(1.5)),)),  # `Trust` itself checks plain numbers
+        ((8,), (Trust(0.5, jnp.float32(0.0)),)),
+        ((8,), (Trust(carry=CarryRule(0.7, 2000.0)),)),
         ((0,), (Trust(),)),
         ((1, 2), (Trust(),)),
     ],

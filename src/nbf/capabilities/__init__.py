@@ -17,11 +17,11 @@ from nbf.capabilities.environments import (
     TransitionMatrix,
 )
 from nbf.capabilities.families import Episodic, ExactSource, Scheduled
-from nbf.capabilities.models import ListedStates, MeanFeatures, Reader, RecurrentModel
+from nbf.capabilities.models import EvenDraws, ListedStates, MeanFeatures, Reader, RecurrentModel
 from nbf.capabilities.spaces import ContinuousSpace, FiniteSpace
 
 __all__ = [
-    "ContinuousSpace", "Drifting", "Enumerable", "Episodic", "ExactSource", "FiniteSpace", "GaussianDynamics",
-    "KnownTransitions", "ListedStates", "LookAhead", "Lumpable", "MeanFeatures", "Prefixes", "Reader",
-    "RecurrentModel", "Scheduled", "StateEmission", "Stencil", "TransitionMatrix",
+    "ContinuousSpace", "Drifting", "Enumerable", "Episodic", "EvenDraws", "ExactSource", "FiniteSpace",
+    "GaussianDynamics", "KnownTransitions", "ListedStates", "LookAhead", "Lumpable", "MeanFeatures", "Prefixes",
+    "Reader", "RecurrentModel", "Scheduled", "StateEmission", "Stencil", "TransitionMatrix",
 ]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 
 import equinox as eqx
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Key
 
 from nbf.capability import Capability
 from nbf.contracts import Embedding, Observation, State, StateSpace
@@ -36,6 +36,24 @@ class ListedStates(Capability):
     @abstractmethod
     def all_log_probs(self, embedding: Embedding, space: StateSpace) -> Float[Array, " states"]:
         """log p_θ of all states."""
+
+
+class EvenDraws(Capability):
+    """Draws of states that vary less than independent ones. Buys proposals with less sampling error: `EvenProposal`,
+    `BranchProposal` and `LookAheadProposal` take them.
+
+    Arguments of the methods:
+        key: Random key.
+        condition: θ, of a decoder followed by the context if there is one.
+        n: How many states.
+        space: Of the environment.
+    """
+
+    @abstractmethod
+    def draw(
+        self, key: Key[Array, ""], condition: Float[Array, " m"], n: int, space: StateSpace, /
+    ) -> tuple[State, Float[Array, " n"]]:
+        """States and their log weights: see `BeliefModel.draw`."""
 
 
 class Reader(Capability):

@@ -27,7 +27,7 @@ from nbf.capability import capability
 from nbf.contracts import Environment, Filter, Observation, Policy, State
 from nbf.errors import InputError
 from nbf.filters.attempts import diverged, padded, some_weight, until_some_weight
-from nbf.filters.checks import check_counts
+from nbf.filters.checks import check_counts, check_unused
 from nbf.filters.regeneration import KernelSmoother, Regeneration, RegenerationInfo
 from nbf.filters.surrogate import Surrogate
 from nbf.resampling.auxiliary import log_favour
@@ -36,6 +36,8 @@ from nbf.resampling.optimal import optimal_resample, split_heavy
 from nbf.resampling.weights import effective_sample_size, normalize, uniform_log_weights
 from nbf.spaces import Box
 
+CANDIDATES, DEFENSIVE = 128, 0.1
+"""Defaults of the options of look-ahead."""
 DRAWS_EACH = 4
 """Draws for each particle, at least, among which a look-ahead weight selects."""
 
@@ -64,7 +66,7 @@ class RegularizedParticleFilter(Filter):
 
     num_particles: int = eqx.field(static=True)
     """Calls of the simulator at each step."""
-    candidates: int = eqx.field(static=True, default=128)
+    candidates: int = eqx.field(static=True, default=CANDIDATES)
     """With look-ahead: draws among which its weight selects; at least four for each particle."""
     regeneration: Regeneration = Regeneration()
     """Without look-ahead: when and how particles are drawn anew."""
@@ -72,8 +74,8 @@ class RegularizedParticleFilter(Filter):
     """The kernel that they are drawn from."""
     surrogate: Surrogate = Surrogate()
     """Without look-ahead, over a box: how many points are carried, and how those that are not simulated move."""
-    defensive: float = eqx.field(static=True, default=0.1)
-    """The part of the selection that ignores the look-ahead weight."""
+    defensive: float = eqx.field(static=True, default=DEFENSIVE)
+    """With look-ahead: the part of the selection that ignores its weight."""
     max_attempts: int = eqx.field(static=True, default=5)
     """How often a step is simulated at most while every weight is zero."""
 
@@ -85,6 +87,7 @@ class RegularizedParticleFilter(Filter):
 
     def init(self, key: Key[Array, ""], environment: Environment) -> RegularizedState:
         kernel_space(environment.space)
+        self._check_used(environment)
         size = self._size(environment)
         states = jax.vmap(environment.init)(jax.random.split(key, size))
         return RegularizedState(states, uniform_log_weights(size), jnp.bool_(False), space_of(environment.space))
@@ -97,6 +100,7 @@ class RegularizedParticleFilter(Filter):
         environment: Environment,
         policy: Policy,
     ) -> tuple[RegularizedState, RegenerationInfo]:
+        self._check_used(environment)
         guide = None if observation is None else self._guide(environment)
 
         def propose(key: Key[Array, ""], attempt: Int[Array, ""]):
@@ -141,6 +145,19 @@ class RegularizedParticleFilter(Filter):
     def _guide(self, environment: Environment) -> LookAhead | None:
         """The environment, if it can look ahead and its states are those of a box."""
         return capability(environment, LookAhead) if isinstance(environment.space, Box) else None
+
+    def _check_used(self, environment: Environment) -> None:
+        """Raise if an option was given that does nothing in an environment."""
+        who, name = "RegularizedParticleFilter", type(environment).__name__
+        ahead = {"candidates": (self.candidates, CANDIDATES), "defensive": (self.defensive, DEFENSIVE)}
+        regeneration = {"regeneration": (self.regeneration, Regeneration())}
+        surrogate = {"surrogate": (self.surrogate, Surrogate())}
+        if self._guide(environment) is not None:
+            check_unused(who, f"with look-ahead, which {name} has over a Box", **regeneration, **surrogate)
+            return
+        check_unused(who, f"without look-ahead: {name} does not claim LookAhead over a Box", **ahead)
+        if not isinstance(environment.space, Box):
+            check_unused(who, f"over {environment.space.signature}: it needs a Box", **surrogate)
 
     def _size(self, environment: Environment) -> int:
         """How many points are carried."""

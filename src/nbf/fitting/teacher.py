@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from nbf.capabilities import Enumerable, Episodic, Prefixes
-from nbf.capability import capability
+from nbf.capability import capability, require
 from nbf.contracts import BeliefSource, Environment, Family, Filter, StateSpace
 from nbf.errors import InputError
 from nbf.filters.exact import ExactFilter
@@ -60,9 +60,9 @@ def exact_work(family: Family) -> int:
 
     def look(key: Key[Array, ""]) -> tuple[Array, Array]:
         environment, policy = family.sample(key)
-        assert isinstance(environment, Enumerable)
-        states = environment.states()
-        _, log_probs = environment.successors(jax.tree.map(lambda leaf: leaf[0], states), policy)
+        listed = require(environment, Enumerable, "The exact filter", "Name a teacher.")
+        states = listed.states()
+        _, log_probs = listed.successors(jax.tree.map(lambda leaf: leaf[0], states), policy)
         return jax.tree.leaves(states)[0], log_probs
 
     states, log_probs = jax.eval_shape(look, jax.random.key(0))
@@ -124,7 +124,8 @@ def belief_source(
     episodic = capability(family, Episodic)
     if episodic is not None:
         return _episodic_source(episodic, environment, horizon, particles, teacher, wall_band)
-    if teacher is None and isinstance(environment, Enumerable) and exact_work(family) <= LARGEST_EXACT:
+    listed = capability(environment, Enumerable) is not None
+    if teacher is None and listed and exact_work(family) <= LARGEST_EXACT:
         return ExactPosteriors(family, horizon), "the exact filter"
     teacher = ParticleFilter(particles) if teacher is None else teacher
     return FilterPosteriors(teacher, family, horizon, wall_band), name_of(teacher)

@@ -102,9 +102,9 @@ def settings_to_try(environment: Environment) -> int:
     Returns:
         Their number; 0 where the default filter trusts the model alone.
     """
-    if isinstance(default_proposal(environment, FEWEST_CARRIED), BranchProposal):
+    if "carry" in _trusted(environment, FEWEST_CARRIED):
         return len(RULES)
-    if not isinstance(default_proposal(environment, SIZES[0]), RegeneratingProposal):
+    if "model_share" not in _trusted(environment, SIZES[0]):
         return 0
     return len(SIZES) * (len(_scales(environment.space)) + 1 + len(SHARES))
 
@@ -136,9 +136,9 @@ def earned_trust(
         The trust; None where the default filter trusts the model alone.
     """
     options = {"horizon": min(horizon, LONGEST), "episodes": episodes, "advance": advance}
-    if isinstance(default_proposal(environment, FEWEST_CARRIED), BranchProposal):
+    if "carry" in _trusted(environment, FEWEST_CARRIED):
         return MeasuredTrust((FEWEST_CARRIED,), (Trust(carry=earned_carry(key, model, family, **options)),))
-    if not isinstance(default_proposal(environment, SIZES[0]), RegeneratingProposal):
+    if "model_share" not in _trusted(environment, SIZES[0]):
         return None
     found = [earned_shares(key, model, family, environment.space, size, **options) for size in sizes]
     return MeasuredTrust(tuple(sizes), tuple(found))
@@ -297,4 +297,10 @@ def log_floor(space: StateSpace) -> float:
 
 def _scales(space: StateSpace) -> tuple[float, ...]:
     """The widths to choose from: one, where there are no kernels."""
-    return SCALES if isinstance(space, Box | Lattice) else (Trust().kernel_scale,)  # type: ignore[return-value]
+    used = "kernel_scale" in RegeneratingProposal().trusted(space)
+    return SCALES if used else (Trust().kernel_scale,)  # type: ignore[return-value]
+
+
+def _trusted(environment: Environment, num_particles: int) -> tuple[str, ...]:
+    """What the default proposal takes from `Trust`."""
+    return default_proposal(environment, num_particles).trusted(environment.space)

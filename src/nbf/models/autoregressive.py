@@ -22,6 +22,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from nbf.capabilities import EvenDraws
 from nbf.contracts import StateSpace
 from nbf.errors import InputError
 from nbf.models.networks import Perceptron
@@ -71,7 +72,7 @@ def inverse_cdf(uniform: Float[Array, " n"], probs: Float[Array, "K n"]) -> Int[
     return jnp.argmax(jnp.where(passed, jnp.inf, probs), axis=0).astype(jnp.int32)
 
 
-class Autoregressive(eqx.Module):
+class Autoregressive(EvenDraws):
     """A softmax over the legal symbols of each place, given θ and the symbols before it.
 
     An illegal state has log probability -inf and is never drawn. If a space's `legal` leaves nothing to draw, that is

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from nbf.capabilities import ListedStates, MeanFeatures, Reader, RecurrentModel
-from nbf.capability import Capability
+from nbf.capabilities import EvenDraws, ListedStates, MeanFeatures, Reader, RecurrentModel
+from nbf.capability import Capability, capability, require
 from nbf.contracts import BeliefModel, Embedding, State, StateSpace
 from nbf.errors import InputError
 from nbf.models.attention import AttentionConfig
@@ -26,7 +26,7 @@ from nbf.models.flow_matching import FlowMatchingConfig
 from nbf.models.kernel import BoxKernelConfig, LatticeKernelConfig
 from nbf.models.mixture import MixtureConfig
 from nbf.models.noise_level import NoiseLevelConfig
-from nbf.models.parts import Decoder, DecoderConfig, Encoder, EvenDecoder
+from nbf.models.parts import Decoder, DecoderConfig, Encoder
 from nbf.models.recurrent import RecurrentConfig
 from nbf.models.set_encoder import DeepSetsConfig, MeanConfig, MeanEncoder, OneHotConfig
 from nbf.models.space_configs import AnySpace
@@ -37,7 +37,7 @@ from nbf.models.space_configs import space_config as space_config
 from nbf.spaces import Lattice
 
 
-class BeliefEmbeddingModel(BeliefModel, MeanFeatures, ListedStates, RecurrentModel):
+class BeliefEmbeddingModel(BeliefModel, MeanFeatures, ListedStates, EvenDraws, RecurrentModel):
     """An encoder E_φ with a decoder f_ψ."""
 
     space: StateSpace
@@ -60,33 +60,34 @@ class BeliefEmbeddingModel(BeliefModel, MeanFeatures, ListedStates, RecurrentMod
     def draw(
         self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace
     ) -> tuple[State, Float[Array, " n"]]:
-        if isinstance(self.decoder, EvenDecoder):
-            return self.decoder.draw(key, self._condition(embedding, space), n, space)
-        return super().draw(key, embedding, n, space)
+        even = capability(self.decoder, EvenDraws)
+        if even is None:
+            return super().draw(key, embedding, n, space)
+        return even.draw(key, self._condition(embedding, space), n, space)
 
     @property
     def capabilities(self) -> frozenset[type[Capability]]:
         """Those of the encoder and of the decoder."""
         offers = {
-            MeanFeatures: isinstance(self.encoder, MeanFeatures),
-            RecurrentModel: isinstance(self.encoder, Reader),
-            ListedStates: isinstance(self.decoder, ListedStates),
+            MeanFeatures: capability(self.encoder, MeanFeatures),
+            RecurrentModel: capability(self.encoder, Reader),
+            ListedStates: capability(self.decoder, ListedStates),
+            EvenDraws: capability(self.decoder, EvenDraws),
         }
-        return frozenset(kind for kind, offered in offers.items() if offered)
+        return frozenset(kind for kind, part in offers.items() if part is not None)
 
     @property
     def reader(self) -> Reader:
-        assert isinstance(self.encoder, Reader)
-        return self.encoder
+        return require(self.encoder, Reader, "A recurrent model", "Build the model with a RecurrentConfig encoder.")
 
     def features(self, states: State, space: StateSpace) -> Float[Array, "m n"]:
         self._check_context(space)
-        assert isinstance(self.encoder, MeanFeatures)
-        return self.encoder.features(states, space)
+        told = require(self.encoder, MeanFeatures, "A mean of features", "Build the model with a MeanConfig encoder.")
+        return told.features(states, space)
 
     def all_log_probs(self, embedding: Embedding, space: StateSpace) -> Float[Array, " states"]:
-        assert isinstance(self.decoder, ListedStates)
-        return self.decoder.all_log_probs(self._condition(embedding, space), space)
+        listed = require(self.decoder, ListedStates, "A list of all states", "Use an EnumeratedDecoderConfig.")
+        return listed.all_log_probs(self._condition(embedding, space), space)
 
     def log_prob(self, embedding: Embedding, states: State, space: StateSpace) -> Float[Array, " n"]:
         return self.decoder.log_prob(self._condition(embedding, space), states, space)

@@ -26,6 +26,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
+from nbf.capabilities import EvenDraws
 from nbf.contracts import Embedding, StateSpace
 from nbf.errors import InputError
 from nbf.models.coupling import Coupling
@@ -53,7 +54,7 @@ def lattice_of(space: Lattice | Tokens) -> Lattice:
     return space if isinstance(space, Lattice) else Lattice((space.categories,) * space.length)
 
 
-class DequantizedFlow(eqx.Module):
+class DequantizedFlow(EvenDraws):
     """The paper's Gridworld and Goofspiel decoders: dequantization, then coupling layers in logit space.
 
     It does not know which states are legal: it may draw illegal ones, to which a filter gives weight zero. `log_prob`

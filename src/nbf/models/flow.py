@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from nbf import prng
+from nbf.capabilities import EvenDraws
 from nbf.contracts import StateSpace
 from nbf.errors import InputError
 from nbf.models.coupling import Coupling
@@ -144,7 +145,7 @@ def unit_log_density(
     return BASES[base][1](z) + log_det - log_logistic(logits)
 
 
-class CouplingFlow(eqx.Module):
+class CouplingFlow(EvenDraws):
     """The paper's Triangulation decoder: coupling layers over real vectors.
 
     A bounded box clips the samples of a normal base, which makes atoms on its walls. `log_prob` is the density before

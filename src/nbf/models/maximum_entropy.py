@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from nbf.capabilities import MeanFeatures
+from nbf.capabilities import EvenDraws, MeanFeatures
 from nbf.contracts import BeliefModel, Embedding, State, StateSpace
 from nbf.errors import InputError
 from nbf.resampling.weights import mean_weights
@@ -24,7 +24,7 @@ from nbf.spaces import Deals
 from nbf.spaces.deal_weights import Weights, completions, deals, marginals
 
 
-class MaximumEntropyDeals(BeliefModel, MeanFeatures):
+class MaximumEntropyDeals(BeliefModel, MeanFeatures, EvenDraws):
     """A deal's probability is a product of weights of its cards. Its embedding is the marginals, cards × owners."""
 
     space: Deals

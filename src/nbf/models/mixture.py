@@ -21,6 +21,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
+from nbf.capabilities import EvenDraws
 from nbf.contracts import StateSpace
 from nbf.errors import InputError
 from nbf.models.networks import Perceptron, bounded
@@ -38,7 +39,7 @@ MOST_CIRCULAR = 4
 """Most circular coordinates: a density sums over 3 images for each, 81 for four."""
 
 
-class GaussianMixture(eqx.Module):
+class GaussianMixture(EvenDraws):
     """A mixture of Gaussians with full covariances.
 
     A bounded box clips samples beyond its walls. `log_prob` is the density before clipping, which integrates over the

@@ -30,7 +30,8 @@ class Encoder(Protocol):
 
 @runtime_checkable
 class Decoder(Protocol):
-    """The generative model f_ψ.
+    """The generative model f_ψ. One that can draw states with less variance than independent ones claims
+    `nbf.capabilities.EvenDraws`, one that can list them `ListedStates`.
 
     Arguments of the methods:
         key: Random key.
@@ -53,24 +54,6 @@ class Decoder(Protocol):
         self, key: Key[Array, ""], conditions: Float[Array, "b m"], states: State, space: StateSpace, /
     ) -> Float[Array, "b n"]:
         """What training maximises for each state of a batch of beliefs: see `BeliefModel.objective`."""
-        ...
-
-
-@runtime_checkable
-class EvenDecoder(Protocol):
-    """A decoder that can draw states with less variance than independent ones.
-
-    Arguments of the methods:
-        key: Random key.
-        condition: θ, followed by the context if there is one.
-        n: How many states.
-        space: Of the environment.
-    """
-
-    def draw(
-        self, key: Key[Array, ""], condition: Float[Array, " m"], n: int, space: StateSpace, /
-    ) -> tuple[State, Float[Array, " n"]]:
-        """States and their log weights: see `BeliefModel.draw`."""
         ...
 
 

@@ -69,6 +69,11 @@ class Box(ContinuousSpace):
         return f"{ends} circular{self.circular}" if self.circular else ends
 
     @property
+    def state_signature(self) -> str:
+        """The signature; that of vectors without bounds does not tell their usual range, unless it is a period."""
+        return self.signature if self.bounded or self.circular else "reals"
+
+    @property
     def dimension(self) -> int:
         """Number of axes."""
         return len(self.low)

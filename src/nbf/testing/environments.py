@@ -15,11 +15,12 @@ import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from nbf import prng
-from nbf.capabilities import Enumerable
+from nbf.capabilities import Enumerable, StateEmission
 from nbf.capability import benefits, capability
 from nbf.contracts import Environment, Policy
 from nbf.errors import InputError
 from nbf.testing import simulation
+from nbf.testing.emission import reads_the_new_state_alone
 from nbf.testing.enumerable import EnumerableChecks
 from nbf.testing.periods import find_periods, hint, periods_of
 from nbf.testing.report import Checks, ConformanceReport, Failure, first, kinds, same_kinds, take
@@ -41,7 +42,7 @@ def check_environment(
         key: The randomness of all draws; by default always the same.
 
     Returns:
-        The report, with the capabilities of the environment.
+        The report, with the capabilities of the environment and of its space.
     """
     key = prng.stream(0, "check_environment") if key is None else key
     subject = _Subject(environment, policy, key)
@@ -66,7 +67,10 @@ def check_environment(
     enumerable = capability(environment, Enumerable)
     if enumerable is not None:
         EnumerableChecks(enumerable, policy, key, subject.cases).run(checks)
-    return checks.report(benefits(environment))
+    emission = capability(environment, StateEmission)
+    if emission is not None:
+        checks.run("state emission: likelihood", reads_the_new_state_alone, emission, subject.seen)
+    return checks.report(benefits(environment) | benefits(environment.space))
 
 
 class _Subject:

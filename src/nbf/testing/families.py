@@ -11,7 +11,7 @@ from jaxtyping import Array, Key
 
 from nbf import prng
 from nbf.capabilities import Scheduled
-from nbf.capability import capability
+from nbf.capability import benefits, capability
 from nbf.contracts import Environment, Family, Policy
 from nbf.environments.rollout import at_step
 from nbf.testing import simulation
@@ -31,11 +31,12 @@ def check_family(family: Family, *, key: Key[Array, ""] | None = None) -> Confor
         key: The randomness of all draws; by default always the same.
 
     Returns:
-        The report, with the capabilities of the environment.
+        The report, with the capabilities of the environment, of its space and of the family.
     """
     key = prng.stream(0, "check") if key is None else key
     environment, policy = family.sample(key)
     report = check_environment(environment, policy)
+    report = replace(report, capabilities=report.capabilities | benefits(family))
     scheduled = capability(family, Scheduled)
     if scheduled is None:
         return report

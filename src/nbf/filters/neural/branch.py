@@ -17,6 +17,7 @@ from nbf.capabilities import FiniteSpace, KnownTransitions, ListedStates
 from nbf.capability import capability, require
 from nbf.contracts import Environment, Observation, Policy, State, StateSpace
 from nbf.errors import InputError
+from nbf.filters.checks import check_numbers
 from nbf.filters.neural.even import decoded
 from nbf.filters.neural.proposal import Carried, Prior, Proposal, Proposed
 from nbf.filters.neural.state import NeuralState
@@ -32,6 +33,10 @@ class CarryRule(eqx.Module):
     """Where no random choice was made at this step."""
     fading: int | float = eqx.field(static=True, default=8)
     """The power by which the share falls with the random mass."""
+
+    def __check_init__(self) -> None:
+        check_numbers("CarryRule", most=1.0, share=self.share)
+        check_numbers("CarryRule", fading=self.fading)
 
     def __call__(self, carried_share: Float[Array, ""], random_mass: Float[Array, ""]) -> Float[Array, ""]:
         """Compute the share of the next belief.
@@ -72,6 +77,9 @@ class BranchProposal(Proposal):
 
     carry: CarryRule | None = CarryRule()
     """How particles stand for a share of the next belief beside the decoded embedding; None: never."""
+
+    def trusted(self, space: StateSpace) -> tuple[str, ...]:
+        return ("carry",)
 
     def carried(self, state: NeuralState, space: StateSpace) -> tuple[Carried, Float[Array, ""]] | None:
         return None if self.carry is None else (state.particles, state.carried_share)

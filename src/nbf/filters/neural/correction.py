@@ -1,8 +1,6 @@
 """Corrections of a decoded belief: what its samples and its density are changed by, given the embedding.
 
-Moment matching: an embedding that is a mean of features, θ = E[φ(x)], also says what the mean features of the decoded
-density should be. The density is exponentially tilted so that its mean features equal the embedding,
-p(x) ∝ q_θ(x) exp(λ·φ(x)), as far as the noise in θ allows: `nbf.beliefs.exponential_tilt`.
+The paper makes none. `nbf.filters.neural.moment_matching` has one.
 """
 
 from __future__ import annotations
@@ -10,18 +8,11 @@ from __future__ import annotations
 from abc import abstractmethod
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from nbf.beliefs.exponential_tilt import Tilt, tilt
-from nbf.beliefs.model import support
-from nbf.capabilities import MeanFeatures
-from nbf.capability import require
+from nbf.beliefs.exponential_tilt import Tilt
 from nbf.contracts import BeliefModel, State, StateSpace
-from nbf.filters.checks import check_counts
 from nbf.filters.neural.state import NeuralState
-from nbf.resampling.optimal import random_mass as mass_of_draws
-from nbf.resampling.weights import normalize
 
 
 class Correction(eqx.Module):
@@ -34,7 +25,7 @@ class Correction(eqx.Module):
         log_weights: Of the set.
         space: Of the environment, in the context of the embedding.
         random_mass: The share of the set's mass that was decided by a random choice: 0 for a listing of all states.
-        newton_steps: Instead of the correction's own number; None is that one.
+        newton_steps: Of a correction that names no number itself; None is its default.
     """
 
     @abstractmethod
@@ -53,6 +44,11 @@ class Correction(eqx.Module):
         newton_steps: int | None = None,
     ) -> Float[Array, " k"]:
         """Log weights of a set that stands for the corrected belief."""
+
+    def matched(self, model: BeliefModel, states: State, space: StateSpace) -> Float[Array, "m k"] | None:
+        """The features of a set whose means the correction matches, as columns; None, unless overridden: it matches
+        none."""
+        return None
 
     @abstractmethod
     def of_density(self, model: BeliefModel, state: NeuralState, space: StateSpace) -> Tilt | None:
@@ -79,67 +75,3 @@ class NoCorrection(Correction):
 
     def of_density(self, model: BeliefModel, state: NeuralState, space: StateSpace) -> None:
         return None
-
-
-class MomentMatching(Correction):
-    """An exponential tilt towards the embedding. Needs a model with `MeanFeatures`.
-
-    The ridge of the tilt is the variance that the embedding's own sampling noise leaves: the noisier the embedding, the
-    weaker the tilt.
-    """
-
-    min_ridge: float = eqx.field(static=True, default=0.01)
-    """Ridge of an embedding without sampling noise."""
-    noise_ridge: float = eqx.field(static=True, default=4.0)
-    """Ridge of an embedding made of one random particle; it scales as 1/ESS."""
-    newton_steps: int = eqx.field(static=True, default=3)
-    """Of the minimisation that finds the tilt."""
-
-    def __check_init__(self) -> None:
-        check_counts("MomentMatching", least=0, newton_steps=self.newton_steps)
-
-    def check(self, model: BeliefModel) -> None:
-        require(model, MeanFeatures, "MomentMatching", "Pass correction=NoCorrection(), or use a MeanConfig encoder.")
-
-    def reweight(
-        self,
-        model: BeliefModel,
-        state: NeuralState,
-        states: State,
-        log_weights: Float[Array, " k"],
-        space: StateSpace,
-        random_mass: Float[Array, ""],
-        newton_steps: int | None = None,
-    ) -> Float[Array, " k"]:
-        own = self._noise(state.random_mass, state.particles.log_weights)
-        ridge = jnp.maximum(own, self._noise(random_mass, normalize(log_weights)[0]))
-        steps = self.newton_steps if newton_steps is None else newton_steps
-        features, found = self._tilt(model, state, states, log_weights, space, ridge, steps)
-        return found(log_weights, features)
-
-    def of_density(self, model: BeliefModel, state: NeuralState, space: StateSpace) -> Tilt:
-        states, log_weights, listed = support(model, state.embedding, space)
-        # Sampling noise is no reason to correct the model: an embedding of random particles leaves it as it is.
-        drawn = 0.0 if listed else mass_of_draws(normalize(log_weights)[0])
-        larger = jnp.maximum(state.random_mass, drawn)
-        ridge = larger / jnp.maximum(1.0 - larger, 1e-6)
-        return self._tilt(model, state, states, log_weights, space, ridge, self.newton_steps)[1]
-
-    def _tilt(
-        self,
-        model: BeliefModel,
-        state: NeuralState,
-        states: State,
-        log_weights: Float[Array, " k"],
-        space: StateSpace,
-        ridge: Float[Array, ""],
-        steps: int,
-    ) -> tuple[Float[Array, "m k"], Tilt]:
-        """The features of a set, and the tilt that matches their mean."""
-        features = require(model, MeanFeatures, "MomentMatching", "Pass NoCorrection().").features(states, space)
-        target = state.embedding[: features.shape[0]]  # a noise level may follow
-        return features, tilt(log_weights, features, target, self.min_ridge + ridge, steps)
-
-    def _noise(self, share: Float[Array, ""], log_weights: Float[Array, " n"]) -> Float[Array, ""]:
-        """The ridge for a mean over particles of which a share was random."""
-        return jnp.minimum(1.0, self.noise_ridge * share * jnp.sum(jnp.exp(2.0 * log_weights)))

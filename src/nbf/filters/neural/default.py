@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import NamedTuple
+
 from nbf.capabilities import KnownTransitions, LookAhead, MeanFeatures, StateEmission
 from nbf.capability import capability
-from nbf.contracts import BeliefModel, Environment
+from nbf.contracts import BeliefModel, Environment, StateSpace
 from nbf.errors import InputError
 from nbf.filters.neural.branch import BranchProposal
-from nbf.filters.neural.correction import Correction, MomentMatching, NoCorrection
+from nbf.filters.neural.correction import Correction, NoCorrection
 from nbf.filters.neural.even import EvenProposal
 from nbf.filters.neural.look_ahead import LookAheadProposal
+from nbf.filters.neural.moment_matching import MomentMatching
 from nbf.filters.neural.proposal import Proposal
 from nbf.filters.neural.regenerating import RegeneratingProposal
 from nbf.filters.neural.trust import Trust
@@ -17,6 +21,13 @@ from nbf.filters.regeneration import KernelSmoother
 
 UNMEASURED = Trust()
 """In a model that nothing was measured of."""
+
+
+class Picked(NamedTuple):
+    """A proposal, and why it is the one that is used."""
+
+    proposal: Proposal
+    reason: str
 
 
 def default_correction(model: BeliefModel) -> Correction:
@@ -40,17 +51,37 @@ def default_proposal(environment: Environment, num_particles: int, trust: Trust 
         trust: In the model.
 
     Returns:
+        That of `picked`.
+    """
+    return picked(environment, num_particles, trust).proposal
+
+
+def picked(environment: Environment, num_particles: int, trust: Trust = UNMEASURED) -> Picked:
+    """Pick the proposal for an environment, and say why.
+
+    Args:
+        environment: Of the filter.
+        num_particles: Of the filter.
+        trust: In the model.
+
+    Returns:
         Branches where their probabilities are known and particles suffice, else look-ahead where there is one, else
         regeneration where an observation depends on the new state alone, else even draws.
     """
-    known = capability(environment, KnownTransitions)
+    name, known = type(environment).__name__, capability(environment, KnownTransitions)
     if known is not None and known.num_branches <= num_particles:
-        return BranchProposal(trust.carry)
+        reason = f"{name} has KnownTransitions, so the likeliest branches are followed"
+        return Picked(BranchProposal(trust.carry), reason)
     if capability(environment, LookAhead) is not None:
-        return LookAheadProposal()
+        ahead = LookAheadProposal()
+        reason = f"{name} has LookAhead, so it selects which of {ahead.draws(num_particles)} draws are simulated"
+        return Picked(ahead, reason)
     if capability(environment, StateEmission) is None:
-        return EvenProposal()
-    return RegeneratingProposal(kernel=KernelSmoother(trust.kernel_scale), model_share=trust.model_share)
+        reason = f"{name} has neither LookAhead nor StateEmission, nor KnownTransitions of few enough branches"
+        return Picked(EvenProposal(), reason)
+    anew = RegeneratingProposal(kernel=KernelSmoother(trust.kernel_scale), model_share=trust.model_share)
+    reason = f"{name} has StateEmission, so particles are carried, and drawn anew without simulation when few fit"
+    return Picked(anew, reason)
 
 
 def check_parts(proposal: object, correction: object, trust: object) -> None:
@@ -74,30 +105,25 @@ def check_parts(proposal: object, correction: object, trust: object) -> None:
 
 
 def description(
-    num_particles: int, proposal: Proposal, correction: Correction, environment: Environment, *, picked: bool
+    num_particles: int, chosen: Picked, correction: Correction, space: StateSpace, trust: Trust | None
 ) -> str:
     """Say what a filter is made of, and why, for a reader.
 
     Args:
         num_particles: Of the filter.
-        proposal: That is used.
+        chosen: The proposal that is used, and why.
         correction: That is used.
-        environment: For which.
-        picked: Whether the proposal is `default_proposal`'s.
+        space: Of the environment.
+        trust: In the model; None if the proposal was named, and has numbers of its own.
 
     Returns:
-        Three lines.
+        Four lines.
     """
-    why = _reason(proposal, type(environment).__name__, num_particles) if picked else "as asked"
-    return f"{num_particles} particles\n  proposal: {proposal} ({why})\n  correction: {correction}"
-
-
-def _reason(proposal: Proposal, name: str, num_particles: int) -> str:
-    """Why a proposal was picked for an environment of that name."""
-    if isinstance(proposal, BranchProposal):
-        return f"{name} has KnownTransitions, so the likeliest branches are followed"
-    if isinstance(proposal, LookAheadProposal):
-        return f"{name} has LookAhead, so it selects which of {proposal.draws(num_particles)} draws are simulated"
-    if isinstance(proposal, RegeneratingProposal):
-        return f"{name} has StateEmission, so particles are carried, and drawn anew without simulation when few fit"
-    return f"{name} has neither LookAhead nor StateEmission, nor KnownTransitions of few enough branches"
+    used = () if trust is None else chosen.proposal.trusted(space)
+    told = ", ".join(f"{name}={getattr(trust, name)}" for name in used) or "not used"
+    unused = [field.name for field in fields(Trust) if field.name not in used] if used else []
+    rest = f" (not used: {', '.join(unused)})" if unused else ""
+    return (
+        f"{num_particles} particles\n  proposal: {chosen.proposal} ({chosen.reason})\n  correction: {correction}\n"
+        f"  trust: {told}{rest}"
+    )

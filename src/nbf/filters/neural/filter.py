@@ -22,20 +22,18 @@ from jaxtyping import Array, Float, Int, Key
 from nbf import prng
 from nbf.beliefs.model import ModelBelief
 from nbf.beliefs.particles import ParticleBelief
-from nbf.capabilities import Enumerable
-from nbf.capability import capability
 from nbf.contracts import BeliefModel, Environment, Filter, FilterInfo, Observation, Policy, State
 from nbf.filters.attempts import diverged, until_some_weight
 from nbf.filters.checks import check_counts, check_space
 from nbf.filters.neural.correction import Correction, NoCorrection
-from nbf.filters.neural.default import check_parts, default_correction, default_proposal, description
-from nbf.filters.neural.proposal import IndependentProposal, Prior, Proposal
+from nbf.filters.neural.default import Picked, check_parts, default_correction, description, picked
+from nbf.filters.neural.independent import IndependentProposal
+from nbf.filters.neural.proposal import Prior, Proposal
+from nbf.filters.neural.start import initial_state
 from nbf.filters.neural.state import NeuralState, in_context, thinned
 from nbf.filters.neural.trust import Trust
 from nbf.filters.neural.weighing import weighed
 from nbf.resampling.likelihoods import log_likelihoods
-from nbf.resampling.optimal import optimal_indices
-from nbf.resampling.weights import uniform_log_weights
 
 
 class NeuralBayesianFilter(Filter):
@@ -55,7 +53,7 @@ class NeuralBayesianFilter(Filter):
     correction: Correction
     trust: Trust
     max_attempts: int = eqx.field(static=True)
-    initial_samples: int = eqx.field(static=True)
+    initial_samples: int | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -66,7 +64,7 @@ class NeuralBayesianFilter(Filter):
         correction: Correction | None = None,
         trust: Trust | None = None,
         max_attempts: int = 5,
-        initial_samples: int = 1024,
+        initial_samples: int | None = None,
     ):
         """Build a filter.
 
@@ -77,10 +75,10 @@ class NeuralBayesianFilter(Filter):
             correction: Of the decoded belief; None picks `MomentMatching` where the model has `MeanFeatures`.
             trust: In the model, if the proposal is picked (`nbf.fit` measures it); None is `Trust()`.
             max_attempts: How often a step is simulated at most while every weight is zero.
-            initial_samples: Samples of p0 that the first embedding is made of, where p0 cannot be listed.
+            initial_samples: Samples of p0 that the first embedding is made of, where p0 cannot be listed; None: 1024.
         """
-        counts = {"max_attempts": max_attempts, "initial_samples": initial_samples}
-        check_counts("A neural filter", num_particles=num_particles, **counts)
+        counts = {} if initial_samples is None else {"initial_samples": initial_samples}
+        check_counts("A neural filter", num_particles=num_particles, max_attempts=max_attempts, **counts)
         check_parts(proposal, correction, trust)
         self.model = model.prepared()
         self.num_particles, self.max_attempts, self.initial_samples = num_particles, max_attempts, initial_samples
@@ -90,7 +88,7 @@ class NeuralBayesianFilter(Filter):
 
     @classmethod
     def faithful(
-        cls, model: BeliefModel, num_particles: int, *, max_attempts: int = 5, initial_samples: int = 1024
+        cls, model: BeliefModel, num_particles: int, *, max_attempts: int = 5, initial_samples: int | None = None
     ) -> NeuralBayesianFilter:
         """Build Algorithm 1 of the paper to the letter: independent draws, no correction.
 
@@ -98,7 +96,7 @@ class NeuralBayesianFilter(Filter):
             model: A trained belief model.
             num_particles: Calls of the simulator at each step.
             max_attempts: How often a step is simulated at most while every weight is zero.
-            initial_samples: Samples of p0 that the first embedding is made of, where p0 cannot be listed.
+            initial_samples: Samples of p0 that the first embedding is made of, where p0 cannot be listed; None: 1024.
 
         Returns:
             The filter.
@@ -109,20 +107,7 @@ class NeuralBayesianFilter(Filter):
     def init(self, key: Key[Array, ""], environment: Environment) -> NeuralState:
         check_space(self.model, environment)
         n = self._proposal(environment).size(environment, self.num_particles)
-        embedding_key, particle_key = jax.random.split(key)
-        space, carried, listed = environment.space, jnp.zeros(()), capability(environment, Enumerable)
-        if listed is not None:
-            states, log_probs = listed.states(), listed.initial_log_probs()
-            embedding = self.model.embed(states, log_probs, space)
-            chosen, weights, lost = optimal_indices(particle_key, log_probs, n)
-            particles = ParticleBelief(jax.tree.map(lambda leaf: leaf[chosen], states), weights)
-            carried = (lost <= 0.0).astype(jnp.float32)
-        else:
-            samples = jax.vmap(environment.init)(jax.random.split(embedding_key, self.initial_samples))
-            embedding = self.model.embed(samples, jnp.zeros(self.initial_samples), space)
-            drawn = jax.vmap(environment.init)(jax.random.split(particle_key, n))
-            particles = ParticleBelief(drawn, uniform_log_weights(n))
-        return NeuralState(embedding, particles, jnp.zeros(()), carried, space.context)
+        return initial_state(key, self.model, environment, n, self.initial_samples)
 
     def update(
         self,
@@ -177,7 +162,7 @@ class NeuralBayesianFilter(Filter):
         return state.particles.expectation(function)
 
     def describe(self, environment: Environment) -> str:
-        """Say which proposal and correction are used for an environment, and why.
+        """Say which proposal, correction and parts of the trust are used for an environment, and why.
 
         Args:
             environment: For which.
@@ -185,16 +170,19 @@ class NeuralBayesianFilter(Filter):
         Returns:
             A few lines for a reader.
         """
-        parts = self._proposal(environment), self.correction
-        return description(self.num_particles, *parts, environment, picked=self.proposal is None)
+        trust = self.trust if self.proposal is None else None
+        return description(self.num_particles, self._picked(environment), self.correction, environment.space, trust)
 
     def __repr__(self) -> str:
-        picked = "picked by environment: see describe" if self.proposal is None else self.proposal
-        parts = f"num_particles={self.num_particles}, proposal={picked}, correction={self.correction}"
+        named = "picked by environment: see describe" if self.proposal is None else self.proposal
+        parts = f"num_particles={self.num_particles}, proposal={named}, correction={self.correction}"
         return f"NeuralBayesianFilter({type(self.model).__name__} for {self.model.space.signature}, {parts})"
 
     def _proposal(self, environment: Environment) -> Proposal:
+        return self._picked(environment).proposal
+
+    def _picked(self, environment: Environment) -> Picked:
         if self.proposal is None:
-            return default_proposal(environment, self.num_particles, self.trust)
+            return picked(environment, self.num_particles, self.trust)
         self.proposal.check(environment, self.num_particles)
-        return self.proposal
+        return Picked(self.proposal, "as asked")

@@ -12,12 +12,11 @@ from jaxtyping import Array, Float, Key
 
 from nbf import prng
 from nbf.beliefs.exponential_tilt import tilt
-from nbf.capabilities import LookAhead, MeanFeatures
+from nbf.capabilities import LookAhead
 from nbf.capability import require
 from nbf.contracts import Environment, Observation, Policy, State
 from nbf.errors import InputError
-from nbf.filters.checks import check_counts
-from nbf.filters.neural.correction import NoCorrection
+from nbf.filters.checks import check_counts, check_numbers
 from nbf.filters.neural.even import EvenProposal, decoded
 from nbf.filters.neural.proposal import Prior, Proposal, Proposed, simulated
 from nbf.resampling.auxiliary import log_favour
@@ -39,11 +38,13 @@ class LookAheadProposal(Proposal):
     calibration_ridge: float = eqx.field(static=True, default=0.2)
     """Ridge of the tilt that brings the selected states to the mean features of all candidates."""
     newton_steps: int = eqx.field(static=True, default=2)
-    """Of both tilts. A third step changes no divergence by more than its standard error, and takes its time twice."""
+    """Of the tilt of the selected states, and of that of the candidates unless the correction names its own number. A
+    third step changes no divergence by more than its standard error, and takes its time twice."""
 
     def __check_init__(self) -> None:
         check_counts("LookAheadProposal", candidates=self.candidates, draws_per_particle=self.draws_per_particle)
         check_counts("LookAheadProposal", least=0, newton_steps=self.newton_steps)
+        check_numbers("LookAheadProposal", calibration_ridge=self.calibration_ridge)
         if not 0 < self.defensive <= 1:
             raise InputError(f"LookAheadProposal needs a defensive part in (0, 1]; got {self.defensive}.")
 
@@ -94,7 +95,7 @@ class LookAheadProposal(Proposal):
         favour = log_favour(log_weights, guesses, self.defensive)
         favoured, log_total = normalize(log_weights + favour)
         resample_key, split_key = prng.split(key)
-        features = self._features(states, prior)
+        features = prior.correction.matched(prior.model, states, prior.space)
         columns = jnp.zeros((log_weights.shape[0], 0)) if features is None else features.T
         (few, few_favour, few_columns), weights, lost = optimal_resample(
             resample_key, (states, favour, columns), favoured, prior.num_particles
@@ -106,10 +107,3 @@ class LookAheadProposal(Proposal):
         chosen, weights = split_heavy(split_key, weights)
         few, few_favour = jax.tree.map(lambda leaf: leaf[chosen], (few, few_favour))
         return few, weights + log_total - few_favour, lost
-
-    def _features(self, states: State, prior: Prior) -> Float[Array, "m k"] | None:
-        """Of the candidates, where moments are matched."""
-        if isinstance(prior.correction, NoCorrection):
-            return None
-        model = require(prior.model, MeanFeatures, "A correction", "Pass correction=NoCorrection().")
-        return model.features(states, prior.space)

@@ -13,13 +13,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from nbf import prng
 from nbf.beliefs.gaussian_kernels import GaussianKernels
 from nbf.beliefs.particles import ParticleBelief
 from nbf.contracts import BeliefModel, Environment, Observation, Policy, State, StateSpace
 from nbf.filters.neural.correction import Correction
 from nbf.filters.neural.state import NeuralState
-from nbf.resampling.weights import normalize
 
 Carried = ParticleBelief | GaussianKernels
 """What particles stand for themselves."""
@@ -108,6 +106,17 @@ class Proposal(eqx.Module):
         """
         return num_particles
 
+    def trusted(self, space: StateSpace) -> tuple[str, ...]:
+        """Name what the proposal takes from `Trust` where it is picked by default: nothing, unless it says so.
+
+        Args:
+            space: Of the environment.
+
+        Returns:
+            The names of fields of `Trust`.
+        """
+        return ()
+
     def carried(self, state: NeuralState, space: StateSpace) -> tuple[Carried, Float[Array, ""]] | None:
         """What particles stand for themselves in the belief that is reported, beside the decoded embedding.
 
@@ -144,26 +153,3 @@ def simulated(
     """
     children = jax.vmap(environment.transition, (0, 0, None))(keys, parents, policy)
     return Proposed(parents, children, log_weights, random_mass, jnp.zeros(()))
-
-
-class IndependentProposal(Proposal):
-    """The paper's: n independent draws of the decoded belief, each moved by the simulator."""
-
-    def check(self, environment: Environment, num_particles: int) -> None:
-        return
-
-    def __call__(
-        self,
-        key: Key[Array, ""],
-        prior: Prior,
-        observation: Observation,
-        environment: Environment,
-        policy: Policy,
-    ) -> Proposed:
-        n = prior.num_particles
-        keys = prng.split(key, n + 1)
-        states = prior.model.sample(keys[0], prior.state.embedding, n, prior.space)
-        # Normalised over the legal draws: that a model draws illegal states says nothing of the observation.
-        legal = normalize(jnp.where(jax.vmap(prior.space.contains)(states), 0.0, -jnp.inf))[0]
-        weights = prior.corrected(states, legal, jnp.ones(()))
-        return simulated(keys[1:], states, weights, jnp.ones(()), environment, policy)

@@ -21,8 +21,8 @@ from nbf.beliefs.particles import ParticleBelief
 from nbf.capabilities import StateEmission
 from nbf.capability import require
 from nbf.contracts import BeliefModel, Environment, Observation, Policy, State, StateSpace
-from nbf.errors import InputError
 from nbf.filters.attempts import padded
+from nbf.filters.checks import check_numbers, check_unused
 from nbf.filters.neural.correction import Correction
 from nbf.filters.neural.proposal import Carried, Prior, Proposal, Proposed
 from nbf.filters.neural.state import NeuralState, thinned
@@ -85,11 +85,19 @@ class RegeneratingProposal(Proposal):
     """Over a box: how many points are carried, and how those that are not simulated move."""
 
     def __check_init__(self) -> None:
-        if isinstance(self.model_share, int | float) and not 0 <= self.model_share <= 1:
-            raise InputError(f"A model's share of a belief is between 0 and 1; got {self.model_share}.")
+        check_numbers("RegeneratingProposal", most=1.0, model_share=self.model_share)
 
     def check(self, environment: Environment, num_particles: int) -> None:
         require(environment, StateEmission, "RegeneratingProposal", "Use EvenProposal.")
+        where = f"over {environment.space.signature}"
+        if not isinstance(environment.space, Box):
+            check_unused("RegeneratingProposal", f"{where}: it needs a Box", surrogate=(self.surrogate, Surrogate()))
+        if not _has_kernels(environment.space):
+            scales = self.kernel.scale, KernelSmoother().scale
+            check_unused("RegeneratingProposal", f"{where}: it needs a Box or a Lattice", kernel=scales)
+
+    def trusted(self, space: StateSpace) -> tuple[str, ...]:
+        return ("model_share", "kernel_scale") if _has_kernels(space) else ("model_share",)
 
     def size(self, environment: Environment, num_particles: int) -> int:
         return self.surrogate.size(environment.space, num_particles)
@@ -98,8 +106,7 @@ class RegeneratingProposal(Proposal):
         particles = ParticleBelief(
             padded(state.particles.states, state.particles.log_weights), state.particles.log_weights
         )
-        smooth = isinstance(space, Box | Lattice)
-        near = GaussianKernels.of(particles, space, self.kernel.scale) if smooth else particles
+        near = GaussianKernels.of(particles, space, self.kernel.scale) if _has_kernels(space) else particles
         return near, 1.0 - jnp.asarray(self.model_share, jnp.float32)
 
     def __call__(
@@ -139,4 +146,9 @@ class RegeneratingProposal(Proposal):
 
     def _smoother(self, prior: Prior, space: StateSpace) -> Smoother:
         model = ModelSmoother(prior.model, prior.correction)
-        return MixedSmoother(model, self.kernel, self.model_share) if isinstance(space, Box | Lattice) else model
+        return MixedSmoother(model, self.kernel, self.model_share) if _has_kernels(space) else model
+
+
+def _has_kernels(space: StateSpace) -> bool:
+    """Whether nearby states are alike, so that there are kernels on particles."""
+    return isinstance(space, Box | Lattice)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import equinox as eqx
 from jaxtyping import Array, Float
 
+from nbf.filters.checks import check_numbers
 from nbf.filters.neural.branch import CarryRule
 
 
@@ -20,3 +21,7 @@ class Trust(eqx.Module):
     """Of a `RegeneratingProposal`: factor of Silverman's bandwidth."""
     carry: CarryRule = CarryRule()
     """Of a `BranchProposal`: how much of a belief carried branches stand for."""
+
+    def __check_init__(self) -> None:
+        check_numbers("Trust", most=1.0, model_share=self.model_share)
+        check_numbers("Trust", above=True, kernel_scale=self.kernel_scale)
