@@ -30,7 +30,7 @@ from nbf.filters.attempts import diverged, padded, some_weight, until_some_weigh
 from nbf.filters.checks import check_counts, check_unused
 from nbf.filters.regeneration import KernelSmoother, Regeneration, RegenerationInfo
 from nbf.filters.surrogate import Surrogate
-from nbf.resampling.auxiliary import log_favour
+from nbf.resampling.auxiliary import log_first_stage
 from nbf.resampling.likelihoods import count_invalid, log_likelihoods
 from nbf.resampling.optimal import optimal_resample, split_heavy
 from nbf.resampling.weights import effective_sample_size, normalize, uniform_log_weights
@@ -212,11 +212,11 @@ class RegularizedParticleFilter(Filter):
         first = jax.vmap(guide.init)(jax.random.split(start_key, count))
         states, log_weights = jnp.where(state.started, drawn, first), uniform_log_weights(count)
         guesses = jax.vmap(guide.look_ahead, (None, 0, None))(observation, states, policy)
-        favour = log_favour(log_weights, guesses, self.defensive)
-        favoured, log_total = normalize(log_weights + favour)
-        (few, few_favour), weights, _ = optimal_resample(resample_key, (states, favour), favoured, self.num_particles)
+        first = log_first_stage(log_weights, guesses, self.defensive)
+        selected, log_total = normalize(log_weights + first)
+        (few, few_first), weights, _ = optimal_resample(resample_key, (states, first), selected, self.num_particles)
         chosen, weights = split_heavy(split_key, weights)
-        return few[chosen], weights + log_total - few_favour[chosen]
+        return few[chosen], weights + log_total - few_first[chosen]
 
 
 def _box(environment: Environment) -> Box:

@@ -14,8 +14,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 
-def log_favour(log_weights: Float[Array, " k"], guesses: Float[Array, " k"], defensive: float) -> Float[Array, " k"]:
-    """Compute by how much each point is favoured in the selection.
+def log_first_stage(
+    log_weights: Float[Array, " k"], guesses: Float[Array, " k"], defensive: float
+) -> Float[Array, " k"]:
+    """Compute the first-stage weight of each point: by how much the selection prefers it.
 
     Args:
         log_weights: Normalised, of k points.

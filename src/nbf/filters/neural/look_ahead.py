@@ -19,7 +19,7 @@ from nbf.errors import InputError
 from nbf.filters.checks import check_counts, check_numbers
 from nbf.filters.neural.even import EvenProposal, decoded
 from nbf.filters.neural.proposal import Prior, Proposal, Proposed, simulated
-from nbf.resampling.auxiliary import log_favour
+from nbf.resampling.auxiliary import log_first_stage
 from nbf.resampling.optimal import optimal_resample, split_heavy
 from nbf.resampling.weights import normalize
 
@@ -92,18 +92,18 @@ class LookAheadProposal(Proposal):
     ) -> tuple[State, Float[Array, " n"], Float[Array, ""]]:
         """Of k candidates the n from which the observation is likely, with importance weights that keep the prior
         unbiased, and the share of the mass that was decided by a random choice."""
-        favour = log_favour(log_weights, guesses, self.defensive)
-        favoured, log_total = normalize(log_weights + favour)
+        first = log_first_stage(log_weights, guesses, self.defensive)
+        selected, log_total = normalize(log_weights + first)
         resample_key, split_key = prng.split(key)
         features = prior.correction.matched(prior.model, states, prior.space)
         columns = jnp.zeros((log_weights.shape[0], 0)) if features is None else features.T
-        (few, few_favour, few_columns), weights, lost = optimal_resample(
-            resample_key, (states, favour, columns), favoured, prior.num_particles
+        (few, few_first, few_columns), weights, lost = optimal_resample(
+            resample_key, (states, first, columns), selected, prior.num_particles
         )
         if features is not None:
-            target = features @ jnp.exp(favoured)
+            target = features @ jnp.exp(selected)
             found = tilt(weights, few_columns.T, target, self.calibration_ridge, self.newton_steps)
             weights = normalize(found(weights, few_columns.T))[0]
         chosen, weights = split_heavy(split_key, weights)
-        few, few_favour = jax.tree.map(lambda leaf: leaf[chosen], (few, few_favour))
-        return few, weights + log_total - few_favour, lost
+        few, few_first = jax.tree.map(lambda leaf: leaf[chosen], (few, few_first))
+        return few, weights + log_total - few_first, lost
