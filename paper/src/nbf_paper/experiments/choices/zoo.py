@@ -57,4 +57,4 @@ class Zoo(Experiment):
 
     @classmethod
     def parts(cls) -> tuple[Part, ...]:
-        return (Part(cls()),)
+        return (Part(cls(), seeds=3),)
