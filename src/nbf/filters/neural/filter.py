@@ -128,7 +128,10 @@ class NeuralBayesianFilter(Filter):
             made = proposed.children, predicted, proposed.random_mass, proposed.carried_share
             if observation is None:
                 return made, predicted
-            return made, predicted + log_likelihoods(environment, observation, proposed.parents, proposed.children)
+            told = proposed.log_likelihoods
+            if told is None:
+                told = log_likelihoods(environment, observation, proposed.parents, proposed.children)
+            return made, predicted + told
 
         made, log_weights, attempts = until_some_weight(key, self.max_attempts, propose)
         particles, predicted, mass, share = made

@@ -69,6 +69,8 @@ class Proposed(eqx.Module):
     """The share of the mass that was decided by a random choice."""
     carried_share: Float[Array, ""]
     """The share of the next belief that the children may stand for themselves."""
+    log_likelihoods: Float[Array, " n"] | None = None
+    """Of the observation after each pair, where the proposal had to know them; else the filter computes them."""
 
 
 class Proposal(eqx.Module):

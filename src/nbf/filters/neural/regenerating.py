@@ -10,6 +10,8 @@ with which it tells the true states best (`nbf.fitting.trust`).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
@@ -21,6 +23,7 @@ from nbf.beliefs.particles import ParticleBelief
 from nbf.capabilities import StateEmission
 from nbf.capability import require
 from nbf.contracts import BeliefModel, Environment, Observation, Policy, State, StateSpace
+from nbf.errors import check_likelihood
 from nbf.filters.attempts import padded
 from nbf.filters.checks import check_numbers, check_unused
 from nbf.filters.neural.correction import Correction
@@ -126,7 +129,12 @@ class RegeneratingProposal(Proposal):
             return moved
 
         def likelihoods(_: State, states: State) -> Float[Array, " k"]:
-            return jax.vmap(emission.state_log_likelihood, (None, 0))(observation, states)
+            found = jax.vmap(emission.state_log_likelihood, (None, 0))(observation, states)
+            check_likelihood(found.shape[1:], environment)
+            return found
+
+        told = likelihoods(moved.children, moved.children)
+        moved = replace(moved, log_likelihoods=told)
 
         def anew() -> Proposed:
             predicted = ParticleBelief(padded(moved.children, moved.log_weights), moved.log_weights)
@@ -135,14 +143,16 @@ class RegeneratingProposal(Proposal):
                 keys[0], smoother, predicted.states, predicted, likelihoods, environment.space
             )  # fmt: skip
             # The filter weighs by the likelihood, so it is divided out here: the weights after it are those found.
-            weights = found.log_weights + found.log_evidence - likelihoods(found.states, found.states)
+            after = likelihoods(found.states, found.states)
+            weights = found.log_weights + found.log_evidence - after
             weights = jnp.where(found.log_weights > -jnp.inf, weights, -jnp.inf)
-            made = Proposed(found.states, found.states, weights, moved.random_mass, moved.carried_share)
+            made = replace(
+                moved, parents=found.states, children=found.states, log_weights=weights, log_likelihoods=after
+            )
             some = found.log_evidence > -jnp.inf
             return jax.tree.map(lambda new, old: jnp.where(some, new, old), made, moved)
 
-        low = self.regeneration.needed(moved.log_weights + likelihoods(moved.children, moved.children))
-        return jax.lax.cond(low, anew, lambda: moved)
+        return jax.lax.cond(self.regeneration.needed(moved.log_weights + told), anew, lambda: moved)
 
     def _smoother(self, prior: Prior, space: StateSpace) -> Smoother:
         model = ModelSmoother(prior.model, prior.correction)
