@@ -23,7 +23,7 @@ from nbf_paper.names import SITES
 from nbf_paper.records import ALL, Record, Run, add
 from nbf_paper.report.labels import label
 from nbf_paper.report.plaza import page
-from nbf_paper.zoo import plaza, plaza_recordings
+from nbf_paper.zoo import plaza
 from nbf_paper.zoo.plaza_recordings import SECONDS, episodes, read_tables, recordings
 
 BEACONS = np.array([[3, 60.0, 20.0], [5, 10.0, 50.0], [6, 30.0, 80.0], [9, 20.0, 30.0]])
@@ -116,7 +116,7 @@ def test_recordings_are_read_from_the_packages_folder(monkeypatch, tmp_path):
     (tmp_path / "Data").mkdir()
     scipy.io.savemat(tmp_path / "Data" / "Plaza2_.mat", drive())
     installed = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
-    monkeypatch.setattr(plaza_recordings.importlib.util, "find_spec", lambda name: installed)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: installed)
     assert recordings("plaza-2").states.shape == (3, 25, 3)
     job = PlazaJob("plaza-2")
     seen = []
@@ -146,7 +146,7 @@ def test_the_environment_is_sound(key):
 
 
 def test_schedules_have_four_beacons_around_the_middle_and_stay_in_the_square(key):
-    environment, drives = plaza.problem().family.schedule(key, 400)
+    environment, drives = plaza.Drives(plaza.world()).schedule(key, 400)
     states, _ = rollout(key, environment, drives, 400, changing=True)
     assert float(jnp.max(jnp.abs(states[:, :2]))) <= plaza.HALF
     assert float(jnp.max(jnp.abs(states[:, 2]))) <= np.pi + 1e-5
@@ -159,7 +159,7 @@ def test_schedules_have_four_beacons_around_the_middle_and_stay_in_the_square(ke
 
 def test_the_grid_predicts_what_the_simulator_does(key):
     """Mean and covariance of the place after three moves from one cell, one of them near a wall."""
-    count, reference = 4000, plaza.problem().reference
+    count, reference = 4000, plaza.reference()
     drives = jnp.asarray([[3.0, 0.4], [2.0, -1.0], [4.0, 0.2]])
     start = jnp.asarray([44.4, -20.4, 0.065])  # the middle of a cell, up to a hundredth of a radian
     cells = reference.grid.centres().reshape(*reference.grid.shape, 3)

@@ -122,8 +122,13 @@ def world() -> FunctionalEnvironment:
     )  # fmt: skip
 
 
+def reference() -> GridFilter:
+    """Bayes' rule on a grid, from anywhere with any heading."""
+    grid = Grid((-HALF, -HALF, -np.pi), (HALF, HALF, np.pi), (CELLS, CELLS, HEADINGS))
+    return GridFilter(grid, lambda place: jnp.zeros(()), predict)
+
+
 def problem() -> Problem:
     """The problem in the simulator, with a grid as reference."""
-    grid = Grid((-HALF, -HALF, -np.pi), (HALF, HALF, np.pi), (CELLS, CELLS, HEADINGS))
-    reference = GridFilter(grid, lambda place: jnp.zeros(()), predict)
-    return Problem("plaza", Drives(world()), HORIZON, reference, "grid of 120 x 120 cells of 0.8 m x 48 headings")
+    accuracy = "grid of 120 x 120 cells of 0.8 m x 48 headings"
+    return Problem("plaza", Drives(world()), HORIZON, reference(), accuracy)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from nbf.contracts import Environment
+from nbf.environments.functional import FunctionalEnvironment
 from nbf.errors import InputError, MissingExtraError
 from nbf_paper.names import SITES
 from nbf_paper.zoo.plaza import HALF, HORIZON, world
@@ -31,7 +31,7 @@ TABLES = {"GT": 4, "DR": 3, "TD": 4, "TL": 3}
 class Recordings(NamedTuple):
     """Episodes of a site, one after the other and none overlapping."""
 
-    environment: Environment
+    environment: FunctionalEnvironment
     """Its parameters are the places of the beacons, with axes of episodes and steps."""
     drives: Float[Array, "episodes steps 2"]
     """Distance and turn of each step."""
