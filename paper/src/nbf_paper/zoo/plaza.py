@@ -98,7 +98,7 @@ class Drives(Scheduled):
 
     environment: FunctionalEnvironment
 
-    def schedule(self, key: Key[Array, ""], steps: int) -> tuple[Environment, Policy]:
+    def schedule(self, key: Key[Array, ""], steps: int) -> tuple[FunctionalEnvironment, Policy]:
         place_key, order_key, speed_key, pace_key, turn_key, swerve_key = jax.random.split(key, 6)
         beacons = jax.random.uniform(place_key, (BEACONS, 2), minval=-HALF, maxval=HALF)
         beacons = beacons - jnp.mean(beacons, axis=0)
