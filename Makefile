@@ -42,6 +42,7 @@ bench: $(STAMP) ## time one update of every filter, batches, training, and calls
 	@$(BIN)/python -m benchmarks.updates
 	@$(BIN)/python -m benchmarks.online
 	@$(BIN)/python -m benchmarks.triangulation
+	@$(BIN)/python -m benchmarks.regeneration
 
 bench-zero: $(STAMP) ## what other packages' filters do when every likelihood is zero (installs them into .peers)
 	@$(BIN)/python -m benchmarks.zero_likelihood

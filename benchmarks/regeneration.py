@@ -1,5 +1,5 @@
-"""Terrain of the zoo: one update of the default filter over real vectors, beside others of 32 calls, in one run; and how
-long `nbf.fit` compiles.
+"""Terrain of the zoo: one update of the default filter over real vectors, beside others of 32 calls, in one run; and
+how long `nbf.fit` compiles.
 
     python -m benchmarks.regeneration [--seconds 3] [--fit] [--out FILE]
 
@@ -81,9 +81,9 @@ def compiling() -> dict[str, float]:
     """Seconds of a fit of 300 steps in all, and those in which XLA compiled."""
     spent = {"compiling": 0.0}
 
-    def listen(event: str, seconds: float, **_: Any) -> None:
+    def listen(event: str, duration_secs: float, **_: Any) -> None:
         if event == "/jax/core/compile/backend_compile_duration":
-            spent["compiling"] += seconds
+            spent["compiling"] += duration_secs
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     asked = problem("terrain")
