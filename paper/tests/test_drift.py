@@ -65,6 +65,18 @@ def test_jobs_are_of_the_problems_that_go_on():
         DriftJob("bears")
 
 
+def test_a_model_that_is_trained_on_longer_episodes_is_another_run(tmp_path):
+    usual, longer = DriftJob("search"), DriftJob("search", trained_on=200)
+    assert usual.key != longer.key
+    assert usual.training_run(tmp_path).path != longer.training_run(tmp_path).path
+    assert (usual.training_run(tmp_path).problem.horizon, longer.training_run(tmp_path).problem.horizon) == (40, 200)
+    assert key_of(label("nbf", longer.arm, 32, "drift", ("search",)), "drift") == ("nbf", longer.arm, 32)
+    (job,) = Drift(trained_on=9, problems=("ring",)).jobs(Amount())
+    assert job == DriftJob("ring", trained_on=9)
+    with pytest.raises(InputError, match="--trained-on must be at least 1; got -1"):
+        Drift(trained_on=-1).jobs(Amount())
+
+
 def test_the_page_has_the_ratio_and_both_errors(tmp_path):
     def record(metric, value):
         return Record("drift", "search", "nbf", "", 32, 32, 0, ALL, metric, value, 0.01, 20)

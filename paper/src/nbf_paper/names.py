@@ -64,6 +64,8 @@ EXPLORATION = tuple(name for name, entry in ZOO.items() if entry.split == "explo
 ENDLESS = ("terrain", "rooms", "volatility", "search", "mazes", "ring", "switching")
 """Those that go on for ever, with a reference that is as good after 200 steps. The targets of `clutter` and `bearings`
 leave what is watched, an epidemic and a deal of cards end, and the reference of `pendulum` shrinks."""
+GROWING = ("volatility", "search", "switching")
+"""Those of them whose beliefs after 200 steps are unlike any of the first 40."""
 EARLY, LATE = 40, 200
 """The steps of a long episode at which errors are compared."""
 SITES = ("plaza-1", "plaza-2")

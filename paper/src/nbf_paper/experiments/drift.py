@@ -1,14 +1,15 @@
 """Long episodes: whether the error of a filter grows, on problems of the zoo that go on for ever.
 
-Models are the zoo's: they have seen beliefs of the problem's own horizon, 25 to 40 steps, and none of later ones. The
-error is the distance to the reference's posterior (energy distance, or Jensen-Shannon divergence where states are
-listed), mean over the twenty steps before step 40 and before step 200.
+Models are the zoo's: they have seen beliefs of the problem's own horizon, 25 to 40 steps, and none of later ones. Or they
+are trained on longer episodes (`trained_on`), which is the arm of their records. The error is the distance to the
+reference's posterior (energy distance, or Jensen-Shannon divergence where states are listed), mean over the twenty
+steps before step 40 and before step 200.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from nbf.fitting.tuning import tuned
 from nbf.spaces import Box
 from nbf_paper.experiments.job import Counter
 from nbf_paper.experiments.rows import FilterRow
-from nbf_paper.experiments.zoo_job import ProblemJob
+from nbf_paper.experiments.zoo_job import ProblemJob, ZooTraining
 from nbf_paper.names import EARLY, LATE
 from nbf_paper.records import ALL, Record
 from nbf_paper.zoo.problem import Problem
@@ -58,6 +59,8 @@ class DriftJob(ProblemJob):
     episodes: int = 20
     samples: int = 128
     """Of a belief, for an energy distance."""
+    trained_on: int = 0
+    """Steps of the episodes that the model learns from; 0 is the problem's own horizon, and the zoo's model."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,12 +73,32 @@ class DriftJob(ProblemJob):
 
     @property
     def title(self) -> str:
-        return f"drift {self.problem} seed {self.seed}"
+        return f"drift {self.problem} seed {self.seed}{f', {self.arm}' if self.arm else ''}"
+
+    @property
+    def label(self) -> str:
+        return f"{super().label}{f'/{self.trained_on}' if self.trained_on else ''}"
+
+    @property
+    def arm(self) -> str:
+        """Of the rows with a model."""
+        return f"trained on {self.trained_on} steps" if self.trained_on else ""
+
+    @property
+    def asked(self) -> Problem:
+        found = super().asked
+        return replace(found, horizon=self.trained_on) if self.trained_on else found
+
+    def training_run(self, runs: Path) -> ZooTraining:
+        usual = super().training_run(runs)
+        folder = usual.folder / f"horizon-{self.trained_on}" if self.trained_on else usual.folder
+        return replace(usual, folder=folder)
 
     @property
     def settings(self) -> dict[str, Any]:
+        longer = {"horizon": self.trained_on} if self.trained_on else {}
         return {
-            "problem": self.problem, "seed": self.seed, "training": {"fit": "defaults", "steps": self.steps},
+            "problem": self.problem, "seed": self.seed, "training": {"fit": "defaults", "steps": self.steps} | longer,
             "evaluation": {
                 "episodes": self.episodes, "samples": self.samples, "calls": SIZES, "window": WINDOW, "early": EARLY,
                 "late": LATE,
@@ -100,12 +123,15 @@ class DriftJob(ProblemJob):
         return records
 
     def _rows(self, asked: Problem, environment: Environment, fitted: FittedModel) -> Iterator[FilterRow]:
+        ceiling = ApproxBeliefs(fitted.model, APPROX_SAMPLES, truth=asked.reference)
+        yield FilterRow(ceiling, "approx", self.arm, 0, 0)
+        yield from (FilterRow(fitted.filter(n), "nbf", self.arm, n, n) for n in SIZES)
+        if self.trained_on:  # the other rows are those of the zoo's model
+            return
         yield FilterRow(asked.reference, "reference", "", 0, 0)
-        yield FilterRow(ApproxBeliefs(fitted.model, APPROX_SAMPLES, truth=asked.reference), "approx", "", 0, 0)
         yield FilterRow(PredictionFilter(asked.reference), "prior", "", 0, 0)
         yield FilterRow(ParticleFilter(1024), "pf", "", 1024, 1024)
         for n in SIZES:
-            yield FilterRow(fitted.filter(n), "nbf", "", n, n)
             if isinstance(environment.space, Box):
                 plain = RegularizedParticleFilter(n)
                 kernel = tuned(plain, asked.family, horizon=asked.horizon, seed=self.seed, progress=False)
