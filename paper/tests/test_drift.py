@@ -16,7 +16,6 @@ from nbf_paper.audit.meaning import key_of
 from nbf_paper.experiments.choices import Amount, Drift
 from nbf_paper.experiments.drift import DriftJob, mean_ratio
 from nbf_paper.experiments.rows import FilterRow
-from nbf_paper.experiments.zoo_job import ProblemJob
 from nbf_paper.names import ENDLESS, ZOO
 from nbf_paper.records import ALL, Record, Run, add
 from nbf_paper.report.drift import page
@@ -44,7 +43,7 @@ def test_errors_are_means_over_the_steps_before_40_and_before_200(monkeypatch, t
     episodes = SimpleNamespace(environment=None, scores=lambda row, bar: {"js": errors})
     monkeypatch.setattr(DriftJob, "episodes_of", lambda *_: episodes)
     monkeypatch.setattr(DriftJob, "_rows", lambda *_: [row, replace(row, name="reference")])
-    monkeypatch.setattr(ProblemJob, "training_run", lambda *_: SimpleNamespace(load=lambda: None))
+    monkeypatch.setattr(DriftJob, "training_run", lambda *_: SimpleNamespace(load=lambda: None))
     records = DriftJob("search", episodes=3).measure(tmp_path, tmp_path, Bar())
     found = {(record.filter, record.metric): record.value for record in records}
     assert set(found) == {

@@ -1,7 +1,7 @@
 """Long episodes: whether the error of a filter grows, on problems of the zoo that go on for ever.
 
-Models are the zoo's: they have seen beliefs of the problem's own horizon, 25 to 40 steps, and none of later ones. Or they
-are trained on longer episodes (`trained_on`), which is the arm of their records. The error is the distance to the
+Models are the zoo's: they have seen beliefs of the problem's own horizon, 25 to 40 steps, and none of later ones. Or
+they are trained on longer episodes (`trained_on`), which is the arm of their records. The error is the distance to the
 reference's posterior (energy distance, or Jensen-Shannon divergence where states are listed), mean over the twenty
 steps before step 40 and before step 200.
 """
