@@ -6,15 +6,14 @@ import dataclasses
 import json
 from pathlib import Path
 
-import hypothesis.strategies as st
 import numpy as np
 import pytest
+from example_records import EXAMPLE, TABLES, series
 from hypothesis import given
 
 from nbf.errors import InputError
 from nbf.files.atomic import check_writable, write_atomically
 from nbf_paper.records import (
-    ALL,
     COLUMNS,
     Record,
     RecordError,
@@ -28,31 +27,7 @@ from nbf_paper.records import (
     write_records,
 )
 
-EXAMPLE = Record("gridworld", "8-2D-random", "nbf", "faithful", 16, 16, 0, 3, "js", 0.125, 0.01, 500)
 RUN = Run("8-2D-random/faithful/0", 0, "nbf-paper reproduce gridworld", 12.5, {"steps": 100_000})
-
-WORDS = st.text(st.characters(exclude_categories=("Cs", "Cc", "Cf", "Z")), min_size=1) | st.sampled_from(
-    ["a,b", 'a"b', "a b"]
-)
-NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
-COUNTS = st.integers(0, 10**9)
-FIELDS = st.tuples(
-    *(WORDS, WORDS, WORDS, WORDS | st.just("")),
-    *(COUNTS, COUNTS, COUNTS, COUNTS | st.just("all"), WORDS, NUMBERS, st.none() | NUMBERS.map(abs), COUNTS),
-)
-
-
-def key_of(cells: tuple) -> tuple:
-    return cells[:5] + cells[6:9]
-
-
-# Records are made in the tests: beartype draws at random, which a strategy must not.
-TABLES = st.lists(FIELDS, unique_by=key_of, max_size=20)
-
-
-def series(seed: int = 0, value: float = 0.1, **changes: object) -> list[Record]:
-    steps = [*range(4), ALL]
-    return [dataclasses.replace(EXAMPLE, seed=seed, step=step, value=value, **changes) for step in steps]
 
 
 def test_columns_are_the_schema() -> None:

@@ -8,9 +8,9 @@ import math
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+from example_records import EXAMPLE, TABLES, series
 from hypothesis import given
 from paths import RESULTS
-from test_records import EXAMPLE, TABLES, series
 from tolerances import EXACT, SEED, monte_carlo
 
 from nbf_paper.records import ALL, Record, read_records, summary
