@@ -43,7 +43,8 @@ LONGEST = (
     "filters/test_neural_filter.py", "docs/test_tutorial.py", "filters/test_surrogate.py", "fitting/test_trust.py",
     "fitting/test_compare.py", "fitting/test_fitting.py", "docs/test_readme.py", "environments/test_goofspiel.py",
     "experiments/test_selfplay.py", "tests/cli/test_cli.py", "training/test_training.py", "training/test_resume.py",
-    "filters/test_particle_filter.py", "filters/test_regeneration.py", "filters/test_calls.py", "experiments/test_shipped.py",
+    "filters/test_particle_filter.py", "filters/test_regeneration.py", "filters/test_calls.py",
+    "experiments/test_shipped.py",
 )  # fmt: skip
 """Files that take ten seconds or more: they are begun first, so that at the end no worker waits long for another."""
 
