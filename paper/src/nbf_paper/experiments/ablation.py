@@ -28,7 +28,6 @@ from nbf.contracts import Environment
 from nbf.errors import InputError
 from nbf.evaluation.batches import mean_and_error
 from nbf.filters.approximate import ApproxBeliefs
-from nbf.filters.branching import BranchingFilter
 from nbf.filters.neural import (
     BranchProposal,
     CarryRule,
@@ -40,14 +39,11 @@ from nbf.filters.neural import (
 )
 from nbf.filters.prediction import PredictionFilter
 from nbf.filters.regeneration import Regeneration
-from nbf.filters.regularized import RegularizedParticleFilter
 from nbf.filters.surrogate import Surrogate
 from nbf.fitting.fitted import FittedModel
-from nbf.fitting.tuning import tuned
-from nbf.spaces import Box
 from nbf_paper.experiments.job import Counter
 from nbf_paper.experiments.rows import FilterRow
-from nbf_paper.experiments.zoo_job import ProblemJob
+from nbf_paper.experiments.zoo_job import ProblemJob, without_network
 from nbf_paper.records import ALL, Record
 from nbf_paper.zoo.problem import Problem
 
@@ -130,12 +126,7 @@ class AblationJob(ProblemJob):
         ceiling = ApproxBeliefs(fitted.model, APPROX_SAMPLES, truth=asked.reference)
         yield FilterRow(ceiling, "approx", "default", 0, 0)
         yield FilterRow(PredictionFilter(asked.reference), "prior", "", 0, 0)
-        if isinstance(environment.space, Box):
-            plain = RegularizedParticleFilter(CALLS)
-            kernel = tuned(plain, asked.family, horizon=asked.horizon, seed=self.seed, progress=False)
-            yield FilterRow(kernel, "pf-regularized", "", CALLS, CALLS)
-        else:
-            yield FilterRow(BranchingFilter(CALLS), "branching", "", CALLS, CALLS)
+        yield without_network(asked, environment, CALLS, self.seed)
         for arm, filter in without_each_part(fitted, environment):
             yield FilterRow(filter, "nbf", arm, CALLS, CALLS)
 

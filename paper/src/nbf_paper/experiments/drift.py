@@ -20,16 +20,12 @@ from nbf.contracts import Environment
 from nbf.errors import InputError
 from nbf.evaluation.batches import mean_and_error
 from nbf.filters.approximate import ApproxBeliefs
-from nbf.filters.branching import BranchingFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.prediction import PredictionFilter
-from nbf.filters.regularized import RegularizedParticleFilter
 from nbf.fitting.fitted import FittedModel
-from nbf.fitting.tuning import tuned
-from nbf.spaces import Box
 from nbf_paper.experiments.job import Counter
 from nbf_paper.experiments.rows import FilterRow
-from nbf_paper.experiments.zoo_job import ProblemJob, ZooTraining
+from nbf_paper.experiments.zoo_job import ProblemJob, ZooTraining, without_network
 from nbf_paper.names import EARLY, LATE
 from nbf_paper.records import ALL, Record
 from nbf_paper.zoo.problem import Problem
@@ -131,13 +127,7 @@ class DriftJob(ProblemJob):
         yield FilterRow(asked.reference, "reference", "", 0, 0)
         yield FilterRow(PredictionFilter(asked.reference), "prior", "", 0, 0)
         yield FilterRow(ParticleFilter(1024), "pf", "", 1024, 1024)
-        for n in SIZES:
-            if isinstance(environment.space, Box):
-                plain = RegularizedParticleFilter(n)
-                kernel = tuned(plain, asked.family, horizon=asked.horizon, seed=self.seed, progress=False)
-                yield FilterRow(kernel, "pf-regularized", "", n, n)
-            else:
-                yield FilterRow(BranchingFilter(n), "branching", "", n, n)
+        yield from (without_network(asked, environment, n, self.seed) for n in SIZES)
 
     def _record(self, row: FilterRow, metric: str, value: Any, error: Any) -> Record:
         return Record(

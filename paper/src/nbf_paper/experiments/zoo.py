@@ -24,17 +24,14 @@ from nbf.contracts import Environment
 from nbf.errors import InputError
 from nbf.evaluation.batches import mean_and_error
 from nbf.filters.approximate import ApproxBeliefs
-from nbf.filters.branching import BranchingFilter
 from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.prediction import PredictionFilter
-from nbf.filters.regularized import RegularizedParticleFilter
 from nbf.fitting.fitted import FittedModel
-from nbf.fitting.tuning import tuned
 from nbf.spaces import Box
 from nbf_paper.experiments.job import Counter
 from nbf_paper.experiments.rows import FilterRow
-from nbf_paper.experiments.zoo_job import ProblemJob
+from nbf_paper.experiments.zoo_job import ProblemJob, without_network
 from nbf_paper.records import ALL, Record
 from nbf_paper.zoo.problem import Problem
 
@@ -83,14 +80,9 @@ def baseline_rows(asked: Problem, environment: Environment, seed: int, settings:
     yield FilterRow(asked.reference, "reference", "", 0, 0)
     yield FilterRow(PredictionFilter(asked.reference), "prior", "", 0, 0)
     yield from (FilterRow(ParticleFilter(n), "pf", "", n, n) for n in settings.particle_filters)
-    if isinstance(environment.space, Box):
-        for n in settings.regularized_filters:
-            found = tuned(
-                RegularizedParticleFilter(n), asked.family, horizon=asked.horizon, seed=seed, progress=False
-            )  # fmt: skip
-            yield FilterRow(found, "pf-regularized", "", n, n)
-    else:
-        yield from (FilterRow(BranchingFilter(n), "branching", "", n, n) for n in settings.branching_filters)
+    listed = not isinstance(environment.space, Box)
+    sizes = settings.branching_filters if listed else settings.regularized_filters
+    yield from (without_network(asked, environment, n, seed) for n in sizes)
 
 
 def model_rows(asked: Problem, fitted: FittedModel, seed: int, settings: ZooEvaluation) -> Iterator[FilterRow]:

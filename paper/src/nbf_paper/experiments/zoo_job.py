@@ -15,8 +15,12 @@ from nbf import prng
 from nbf.contracts import Environment
 from nbf.environments.rollout import at_step
 from nbf.evaluation.batches import in_batches
+from nbf.filters.branching import BranchingFilter
+from nbf.filters.regularized import RegularizedParticleFilter
 from nbf.fitting.fit import fit
 from nbf.fitting.fitted import FittedModel
+from nbf.fitting.tuning import tuned
+from nbf.spaces import Box
 from nbf_paper.experiments import demands
 from nbf_paper.experiments.demands import Demand, Size
 from nbf_paper.experiments.job import Counter, Job
@@ -71,6 +75,16 @@ class ZooTraining:
         fitted = self.load()
         blocks = [part for part in np.array_split(fitted.losses, 50) if len(part)]
         return round(fitted.seconds, 1), [round(float(part.mean()), 4) for part in blocks]
+
+
+def without_network(asked: Problem, environment: Environment, calls: int, seed: int) -> FilterRow:
+    """The best filter without a network that makes so many calls: over real vectors a regularised one, whose kernel is
+    chosen as the neural filter's is; where states are listed, chosen branches."""
+    if not isinstance(environment.space, Box):
+        return FilterRow(BranchingFilter(calls), "branching", "", calls, calls)
+    plain = RegularizedParticleFilter(calls)
+    found = tuned(plain, asked.family, horizon=asked.horizon, seed=seed, progress=False)
+    return FilterRow(found, "pf-regularized", "", calls, calls)
 
 
 @dataclass(frozen=True)
