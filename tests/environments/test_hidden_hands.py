@@ -15,11 +15,15 @@ from tolerances import monte_carlo
 
 import nbf
 import nbf.testing
+from nbf.environments.gridworld import Gridworld
 from nbf.environments.hidden_hands import HiddenHands
 from nbf.environments.trick_taking import TrickTaking
 from nbf.errors import InputError
+from nbf.filters.hands import HandTableFilter
 from nbf.models.maximum_entropy import MaximumEntropyDeals
+from nbf.spaces import Lattice
 
+KEY = jax.random.key(0)
 RULES = TrickTaking(3, 2, 4, 2)  # eight cards, two in each hand, one turned up, one left over
 
 
@@ -171,6 +175,90 @@ def test_a_neural_filter_draws_legal_deals_and_knows_more_than_legality(played, 
     assert np.all(drawn)
     assert probs.sum() == pytest.approx(1.0, abs=1e-2)
     assert np.abs(probs - exact).sum() < 0.5 * np.abs(legal / legal.sum() - exact).sum()
+
+
+@pytest.fixture(scope="module")
+def tables(played):
+    """The exact filter after every action of the game, and what each step told."""
+    _, _, actions, environments = played
+
+    @jax.jit
+    def run(actions, environments):
+        exact = HandTableFilter()
+        first = jax.tree.map(lambda leaf: leaf[0], environments)
+
+        def step(state, inputs):
+            state, info = exact.update(KEY, state, *inputs, None)
+            return state, (state, info)
+
+        return jax.lax.scan(step, exact.init(KEY, first), (actions, environments))[1]
+
+    return run(actions, environments)
+
+
+def test_tables_of_hands_are_the_posterior_of_all_deals(played, tables, key):
+    policy, games, actions, _ = played
+    deals = np.stack(list(every_deal(at(games, 0))))
+    told, one_hot = replayed(policy, games, actions), np.eye(3)[deals]
+    states, infos = tables
+
+    @jax.jit
+    def look(state):
+        return jnp.exp(state.log_probs(jnp.asarray(deals))), state.marginals(), state.sample(key, 4000)
+
+    before = 0.0
+    for step in range(RULES.length):
+        log_total = np.logaddexp.reduce(told[:, : step + 1].sum(axis=1)) - np.log(len(deals))
+        expected = np.exp(told[:, : step + 1].sum(axis=1) - log_total) / len(deals)
+        probs, marginals, drawn = (np.asarray(found) for found in look(at(states, step)))
+        np.testing.assert_allclose(probs, expected, atol=1e-5)
+        np.testing.assert_allclose(marginals, np.einsum("d,dco->co", expected, one_hot), atol=1e-5)
+        np.testing.assert_allclose(np.asarray(infos.log_evidence)[step], log_total - before, atol=1e-4)
+        before = log_total
+    shares = np.array([(drawn == deal).all(axis=1).mean() for deal in deals])
+    assert shares.sum() == pytest.approx(1.0)
+    deviation = np.sqrt(np.maximum(expected * (1 - expected), 0.0))
+    assert np.all(np.abs(shares - expected) < monte_carlo(deviation, 4000) + 1e-6)
+
+
+def test_tables_of_hands_give_expectations_of_any_function(tables):
+    state = at(tables[0], 4)
+    found = jax.jit(lambda state: state.expectation(lambda deal: jax.nn.one_hot(deal, 3)))(state)
+    np.testing.assert_allclose(found, state.marginals(), atol=1e-5)
+
+
+def test_an_action_that_no_deal_explains_leaves_what_is_known(played, tables):
+    """The policy gives the observed action probability 0, whatever the hand."""
+    _, games, actions, environments = played
+    place = next(place for place in range(3, 9) if int(games.player[place]) != 0)
+
+    class Never(eqx.Module):
+        def log_probs(self, view, legal):
+            return jnp.where(jnp.arange(len(legal)) == actions[place], -jnp.inf, -jnp.log(len(legal) - 1.0))
+
+    wrong = dataclasses.replace(at(environments, place), policy=Never())
+    before = at(tables[0], place - 1)
+    update = jax.jit(lambda state, wrong: HandTableFilter().update(KEY, state, actions[place], wrong, None))
+    after, info = update(before, wrong)
+    assert bool(info.recovered)
+    assert float(info.log_evidence) == -np.inf
+    deals = np.stack(list(every_deal(at(games, 0))))
+    look = jax.jit(lambda state: jnp.exp(state.log_probs(jnp.asarray(deals))))
+    prior, now = (np.asarray(look(state)) for state in (before, after))
+    legal = np.asarray(jax.vmap(wrong.space.contains)(deals))
+    np.testing.assert_allclose(now, prior * legal / (prior * legal).sum(), atol=1e-5)
+
+
+def test_tables_are_for_small_games_of_hidden_hands(played):
+    four, large = TrickTaking(4, 4, 4, 2), TrickTaking(3, 4, 8, 2)
+    many = HiddenHands.of(four, four.deal(KEY), jnp.int32(16), played[0])
+    with pytest.raises(InputError, match="2 or 3 players"):
+        HandTableFilter().init(KEY, many)
+    with pytest.raises(InputError, match="for HiddenHands; got Gridworld"):
+        HandTableFilter().init(KEY, Gridworld(Lattice((3, 3)), jnp.asarray(0.1)))
+    unseen = HiddenHands.of(large, large.deal(KEY), jnp.int32(32), played[0])
+    with pytest.raises(InputError, match="up to 20 unseen cards"):
+        HandTableFilter().init(KEY, unseen)
 
 
 @pytest.mark.parametrize("action", [-1, RULES.num_actions, 1.5, [1, 2]])

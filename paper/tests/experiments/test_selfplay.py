@@ -13,9 +13,10 @@ from tolerances import FLOAT, SEED
 
 from nbf.environments.goofspiel_game import UniformPolicy, held
 from nbf.errors import InputError
-from nbf_paper.experiments import policy_pool, pool_statistics, selfplay
+from nbf_paper.experiments import policy_pool, pool_statistics, ppo
 from nbf_paper.experiments.policy_pool import PolicyPool, make_pool, read_pool
-from nbf_paper.experiments.selfplay import Bids, Learner, SelfPlayConfig, advantages, objective
+from nbf_paper.experiments.ppo import Decisions, Learner, advantages, objective
+from nbf_paper.experiments.selfplay import SelfPlayConfig
 
 TINY = SelfPlayConfig(cards=3, runs=2, checkpoints=3, timesteps=64, epochs=2, minibatch=32, width=8, depth=1)
 
@@ -51,17 +52,17 @@ def test_with_no_discount_and_the_whole_trace_an_advantage_is_the_result_less_th
 @pytest.mark.slow
 def test_the_loss_at_the_old_policy_has_the_gradient_of_the_policy_gradient_theorem(key):
     """There the ratio is 1 and nothing is clipped: the gradient is that of -mean(A log π)."""
-    learner = Learner.new(key, TINY)
+    learner = TINY.learner(key)
     learner = jax.tree.map(
         lambda leaf: leaf + 0.3 * jnp.sin(jnp.arange(leaf.size, dtype=leaf.dtype)).reshape(leaf.shape), learner
     )
-    bids = selfplay.play(TINY, key, learner, learner.policy)
+    bids = TINY.play(key, learner, learner.policy)
     config = replace(TINY, value_weight=0.0)
     gained = (bids.advantages - bids.advantages.mean()) / bids.advantages.std()
 
     def surrogate(learner):
-        log_probs = jax.vmap(learner.policy.log_probs)(bids.views)
-        return -jnp.mean(gained * jnp.take_along_axis(log_probs, bids.cards[:, None], axis=1)[:, 0])
+        log_probs = jax.vmap(learner.policy.log_probs)(*bids.inputs)
+        return -jnp.mean(gained * jnp.take_along_axis(log_probs, bids.actions[:, None], axis=1)[:, 0])
 
     ours = jax.grad(lambda learner: objective(learner, bids, config))(learner)
     theirs = jax.grad(surrogate)(learner)
@@ -71,13 +72,13 @@ def test_the_loss_at_the_old_policy_has_the_gradient_of_the_policy_gradient_theo
 
 
 @pytest.fixture(scope="module")
-def played() -> tuple[Learner, Bids]:
+def played() -> tuple[Learner, Decisions]:
     """A new learner and its bids against itself, which count the results of games alone."""
 
     @jax.jit
     def play(key):
-        learner = Learner.new(key, TINY)
-        return learner, selfplay.play(replace(TINY, discount=1.0, trace=1.0), key, learner, learner.policy)
+        learner = TINY.learner(key)
+        return learner, replace(TINY, discount=1.0, trace=1.0).play(key, learner, learner.policy)
 
     return play(jax.random.key(SEED))
 
@@ -94,7 +95,7 @@ def test_beyond_the_clip_there_is_no_gradient(played):
 
 def test_bids_are_cards_of_the_hand_and_results_are_those_of_games(played):
     _, bids = played
-    assert np.all(jax.jit(jax.vmap(lambda view, card: held(view)[card]))(bids.views, bids.cards))
+    assert np.all(jax.jit(jax.vmap(lambda view, card: held(view)[card]))(bids.inputs[0], bids.actions))
     assert set(np.unique(np.round(np.asarray(bids.returns), 5))) <= {-1.0, 0.0, 1.0}
     np.testing.assert_allclose(np.exp(np.asarray(bids.log_probs).reshape(2, -1)[-1]), 1.0, **FLOAT)  # one card is left
 
@@ -111,7 +112,7 @@ def test_it_learns_to_beat_a_random_player(tmp_path):
 def test_a_pool_is_every_checkpoint_and_the_same_when_it_was_stopped(pool, tmp_path, monkeypatch):
     assert pool.size == 6
     np.testing.assert_array_equal(pool.run_of(), [0, 0, 0, 1, 1, 1])
-    path, advance, calls = tmp_path / "pool.safetensors", selfplay.advance, []
+    path, advance, calls = tmp_path / "pool.safetensors", ppo.advance, []
 
     def interrupted(*arguments):
         calls.append(arguments)
@@ -122,7 +123,7 @@ def test_a_pool_is_every_checkpoint_and_the_same_when_it_was_stopped(pool, tmp_p
     monkeypatch.setattr(policy_pool, "advance", interrupted)
     with pytest.raises(KeyboardInterrupt):
         make_pool(TINY, path, progress=False)
-    assert read_pool(path)[0].size == 2
+    assert read_pool(path, SelfPlayConfig)[0].size == 2
     again = make_pool(TINY, path, progress=False)
     assert len(calls) == 3 + 4
     jax.tree.map(np.testing.assert_array_equal, again.policies, pool.policies)
@@ -138,7 +139,7 @@ def test_a_pool_of_other_settings_and_a_damaged_one_are_refused(file, tmp_path):
         make_pool(replace(TINY, runs=1, checkpoints=1), path, progress=False)
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(InputError, match="not a readable checkpoint"):
-        read_pool(path)
+        read_pool(path, SelfPlayConfig)
 
 
 def test_a_split_parts_the_pool(pool):

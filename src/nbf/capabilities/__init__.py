@@ -13,6 +13,7 @@ from nbf.capabilities.environments import (
     Lumpable,
     Prefixes,
     StateEmission,
+    StaticState,
     Stencil,
     TransitionMatrix,
 )
@@ -23,5 +24,5 @@ from nbf.capabilities.spaces import ContinuousSpace, FiniteSpace
 __all__ = [
     "ContinuousSpace", "Drifting", "Enumerable", "Episodic", "EvenDraws", "ExactSource", "FiniteSpace",
     "GaussianDynamics", "KnownTransitions", "ListedStates", "LookAhead", "Lumpable", "MeanFeatures", "Prefixes",
-    "Reader", "RecurrentModel", "Scheduled", "StateEmission", "Stencil", "TransitionMatrix",
+    "Reader", "RecurrentModel", "Scheduled", "StateEmission", "StaticState", "Stencil", "TransitionMatrix",
 ]  # fmt: skip

@@ -146,6 +146,19 @@ class StateEmission(Environment, Capability):
         return self.log_likelihood(observation, next_state, next_state)
 
 
+class StaticState(Environment, Capability):
+    """A hidden state that never moves: `transition` returns it as it is. Buys many states that are weighed by few calls
+    (`InterpolatingProposal`), where a call of the likelihood is what costs.
+
+    Arguments of the methods:
+        state: x.
+    """
+
+    @abstractmethod
+    def relevant(self, state: State) -> Float[Array, " k"]:
+        """The numbers on which the likelihood of this step depends: states with near numbers have near likelihoods."""
+
+
 class Prefixes(Enumerable, Capability):
     """States that are sequences, listed by length and then lexicographically, all of one length at any time. Buys
     `PrefixFilter`: an exact update with one policy call for each distinct choice and no scatter.

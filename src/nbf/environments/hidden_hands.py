@@ -19,7 +19,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from nbf import prng
-from nbf.contracts import Environment, Observation, Policy
+from nbf.capabilities import StaticState
+from nbf.contracts import Observation, Policy
 from nbf.environments.trick_taking import NONE, Game, TrickTaking
 from nbf.errors import InputError
 from nbf.spaces import Deals
@@ -42,7 +43,7 @@ class PlayPolicy(Protocol):
         ...
 
 
-class HiddenHands(Environment):
+class HiddenHands(StaticState):
     """One action of a game, seen by the observer. Build it with `of`."""
 
     space: Deals
@@ -128,9 +129,20 @@ class HiddenHands(Environment):
         Returns:
             The cards of that player that are not played.
         """
-        owner = (self.game.player - self.observer - 1) % self.rules.players
-        dealt = jnp.where(self.game.player == self.observer, self.game.hands[self.observer], deal == owner)
+        dealt = jnp.where(self.game.player == self.observer, self.game.hands[self.observer], deal == self.owner)
         return dealt & (self.game.played_by == NONE)
+
+    def relevant(self, state: Int[Array, " cards"]) -> Float[Array, " cards"]:
+        return self.hand(state).astype(jnp.float32)
+
+    @property
+    def owner(self) -> Int[Array, ""]:
+        """Whose turn it is, as an owner of a deal; the last one if it is the observer's."""
+        return (self.game.player - self.observer - 1) % self.rules.players
+
+    def own_cards(self) -> Bool[Array, " cards"]:
+        """List the cards that the observer saw from the start: those of the own hand, and the one turned up."""
+        return own_cards(self.rules, self.game, self.observer)
 
     def _log_probs(self, deal: Int[Array, " cards"]) -> Float[Array, " actions"]:
         rules, hand = self.rules, self.hand(deal)
@@ -149,7 +161,7 @@ def allowed_owners(rules: TrickTaking, game: Game, observer: int) -> Bool[Array,
     Returns:
         For each card and owner whether it is possible.
     """
-    own = game.hands[observer] | (game.played_by == observer) | (jnp.arange(rules.cards) == game.turned_up)
+    own = own_cards(rules, game, observer)
     hidden = (game.played_by == NONE) & ~own
     others = (observer + 1 + np.arange(rules.players - 1)) % rules.players
     lacks = game.void[others][:, rules.suit_of]
@@ -157,3 +169,17 @@ def allowed_owners(rules: TrickTaking, game: Game, observer: int) -> Bool[Array,
         jnp.asarray(others), lacks
     )
     return jnp.concatenate([held, (hidden | own)[None]]).T
+
+
+def own_cards(rules: TrickTaking, game: Game, observer: int) -> Bool[Array, " cards"]:
+    """List the cards that an observer saw from the start.
+
+    Args:
+        rules: Of the game.
+        game: At any time.
+        observer: Who watches.
+
+    Returns:
+        For each card whether it was dealt to the observer or turned up.
+    """
+    return game.hands[observer] | (game.played_by == observer) | (jnp.arange(rules.cards) == game.turned_up)

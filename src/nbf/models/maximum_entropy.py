@@ -11,20 +11,27 @@ marginals, probabilities and draws are exact (`nbf.spaces.deal_weights`).
 
 from __future__ import annotations
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from nbf.capabilities import EvenDraws, MeanFeatures
+from nbf.beliefs.exponential_tilt import tilt
+from nbf.capabilities import EvenDraws
 from nbf.contracts import BeliefModel, Embedding, State, StateSpace
 from nbf.errors import InputError
 from nbf.resampling.weights import mean_weights
 from nbf.spaces import Deals
 from nbf.spaces.deal_weights import Weights, completions, deals, marginals
 
+RIDGE, NEWTON_STEPS = 0.01, 2
+"""Of the tilt by which draws have the marginals of the density."""
 
-class MaximumEntropyDeals(BeliefModel, MeanFeatures, EvenDraws):
+
+class MaximumEntropyDeals(BeliefModel, EvenDraws):
     """A deal's probability is a product of weights of its cards. Its embedding is the marginals, cards × owners."""
 
     space: Deals
@@ -42,10 +49,7 @@ class MaximumEntropyDeals(BeliefModel, MeanFeatures, EvenDraws):
             )
 
     def embed(self, states: State, log_weights: Float[Array, " n"], space: StateSpace | None = None) -> Embedding:
-        return self.features(states, self.space if space is None else space) @ mean_weights(log_weights)
-
-    def features(self, states: State, space: StateSpace) -> Float[Array, "m n"]:
-        return jax.vmap(self.space.encode, out_axes=1)(states)
+        return jax.vmap(self.space.encode, out_axes=1)(states) @ mean_weights(log_weights)
 
     def weights(self, embedding: Embedding, space: StateSpace) -> Weights:
         """Find the weights of a belief.
@@ -75,11 +79,16 @@ class MaximumEntropyDeals(BeliefModel, MeanFeatures, EvenDraws):
         self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace
     ) -> tuple[Int[Array, "n cards"], Float[Array, " n"]]:
         assert isinstance(space, Deals)
-        shift_key, order_key = jax.random.split(key)
-        # Each card's numbers are evenly spaced over the draws, in an order of its own.
-        orders = jax.vmap(lambda key: jax.random.permutation(key, n))(jax.random.split(order_key, space.cards))
-        uniform = (orders + jax.random.uniform(shift_key, (space.cards, 1))) / n
-        return deals(self.weights(embedding, space), space.quotas, uniform), jnp.zeros(n)
+        # Sobol points, shifted at random (Cranley, Patterson 1976): each draw is exact, and together they lie evenly.
+        shift = jax.random.uniform(key, (space.cards, 1))
+        uniform = jnp.mod(jnp.asarray(sobol(space.cards, n)) + shift, 1.0)
+        weights = self.weights(embedding, space)
+        drawn = deals(weights, space.quotas, uniform)
+        # The marginals of these weights are known, so the draws are tilted to have them.
+        features = jax.nn.one_hot(drawn.T, space.owners - 1, axis=0).reshape(-1, n)
+        target = marginals(weights, space.quotas)[:, :-1].T.ravel()
+        even = jnp.zeros(n)
+        return drawn, tilt(even, features, target, RIDGE, NEWTON_STEPS)(even, features)
 
     def log_prob(self, embedding: Embedding, states: State, space: StateSpace) -> Float[Array, " n"]:
         assert isinstance(space, Deals)
@@ -95,6 +104,23 @@ class MaximumEntropyDeals(BeliefModel, MeanFeatures, EvenDraws):
 
     def prepared(self) -> MaximumEntropyDeals:
         return self
+
+
+@functools.cache
+def sobol(dimension: int, n: int) -> Float[np.ndarray, "dimension n"]:
+    """Compute the first points of a Sobol sequence.
+
+    Args:
+        dimension: Numbers of a point.
+        n: How many points.
+
+    Returns:
+        The points as columns.
+    """
+    from scipy.stats import qmc  # slow to import
+
+    points = qmc.Sobol(dimension, scramble=False).random(1 << (n - 1).bit_length())[:n]
+    return np.ascontiguousarray(points.T.astype(np.float32))
 
 
 def scaled(target: Weights, quotas: tuple[int, ...], iterations: int) -> Weights:

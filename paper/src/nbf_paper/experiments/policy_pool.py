@@ -1,4 +1,4 @@
-"""The pool of Goofspiel policies that self-play makes: one file, split into policies to train on and to test on."""
+"""The pool of policies that self-play makes: one file, split into policies to train on and to test on."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ import json
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Int
 
-from nbf import prng
-from nbf.environments.goofspiel_game import CardPolicy
 from nbf.errors import InputError
 from nbf.files.atomic import remove_abandoned
 from nbf.files.checkpoint import fill, named_leaves, read_file, read_note, write_file
 from nbf.training.progress import Progress
-from nbf_paper.experiments.selfplay import SelfPlayConfig, SelfPlayRun, advance, start
+from nbf_paper.experiments.ppo import PoolConfig, SelfPlayRun, advance, start
 
-KIND = "nbf pool of Goofspiel policies"
+Config = TypeVar("Config", bound=PoolConfig)
 SAVE_EVERY = 20.0
 """Seconds between two saves of a pool in progress."""
 
@@ -28,11 +27,11 @@ SAVE_EVERY = 20.0
 class PolicySplit(eqx.Module):
     """The parts of a pool."""
 
-    training: CardPolicy
+    training: Any
     """To train on."""
-    random: CardPolicy
+    random: Any
     """To test on, from the runs of the training policies."""
-    run: CardPolicy
+    run: Any
     """To test on, from a run of their own."""
 
 
@@ -40,17 +39,17 @@ SPLITS = ("random", "run")
 """The parts to test on; the first is the paper's."""
 
 
-class PolicyPool(eqx.Module):
+class PolicyPool(eqx.Module, Generic[Config]):
     """The policies of all runs, in their order, with a leading axis on every leaf."""
 
-    policies: CardPolicy
-    config: SelfPlayConfig = eqx.field(static=True)
+    policies: Any
+    config: Config = eqx.field(static=True)
     seconds: float = eqx.field(static=True)
 
     @property
     def size(self) -> int:
         """How many policies there are."""
-        return self.policies.biases[0].shape[0]
+        return jax.tree.leaves(self.policies)[0].shape[0]
 
     def run_of(self) -> Int[np.ndarray, " size"]:
         """Which run each policy comes from."""
@@ -71,24 +70,22 @@ class PolicyPool(eqx.Module):
             self.some(np.sort(seen[quarter:])), self.some(np.sort(seen[:quarter])), self.some(np.flatnonzero(last))
         )
 
-    def some(self, numbers: Int[np.ndarray, " n"]) -> CardPolicy:
+    def some(self, numbers: Int[np.ndarray, " n"]) -> Any:
         """Only these policies."""
         return jax.tree.map(lambda leaf: leaf[numbers], self.policies)
 
 
-def pool_path(runs: Path, config: SelfPlayConfig) -> Path:
+def pool_path(runs: Path, config: PoolConfig) -> Path:
     """The file of the policies of a config, in a folder of trainings."""
-    usual = SelfPlayConfig(cards=config.cards)
-    size = "" if config == usual else f"-{config.runs}x{config.checkpoints}"
-    return runs / "goofspiel" / f"pool-{config.cards}{size}.safetensors"
+    return runs / config.file
 
 
 @dataclass
 class _UnfinishedPool:
     """A pool in the making."""
 
-    config: SelfPlayConfig
-    policies: list[CardPolicy] = field(default_factory=list)
+    config: PoolConfig
+    policies: list[Any] = field(default_factory=list)
     run: SelfPlayRun | None = None
     seconds: float = 0.0
 
@@ -99,38 +96,40 @@ class _UnfinishedPool:
         write_file(path, named_leaves((stacked, self.run)), {**_identity(self.config), **notes})
 
 
-def _identity(config: SelfPlayConfig) -> dict[str, str]:
-    return {"kind": KIND, "config": json.dumps(config.settings)}
+def _identity(config: PoolConfig) -> dict[str, str]:
+    return {"kind": config.kind, "config": json.dumps(config.settings)}
 
 
-def _abstract(config: SelfPlayConfig, count: int) -> tuple[CardPolicy, SelfPlayRun]:
+def _abstract(config: PoolConfig, count: int) -> tuple[Any, SelfPlayRun]:
     """The shapes of a file's leaves."""
     last = eqx.filter_eval_shape(start, config, 0)
     stacked = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype), last.opponent)
     return stacked, last
 
 
-def read_pool(path: Path, config: SelfPlayConfig | None = None) -> tuple[PolicyPool, SelfPlayRun]:
-    """A pool from its file, finished or not, and its last run; raises if it was made with another config."""
+def read_pool(path: Path, wanted: Config | type[Config]) -> tuple[PolicyPool[Config], SelfPlayRun]:
+    """A pool from its file, finished or not, and its last run; raises if it was made with another config than the
+    wanted one, or, given a class, with one of another class."""
     metadata, _ = read_file(path)
-    if metadata.get("kind") != KIND:
-        raise InputError(f"{path} holds no pool of Goofspiel policies: make one with `nbf-paper selfplay goofspiel`.")
+    kind = wanted if isinstance(wanted, type) else type(wanted)
+    if metadata.get("kind") != kind.kind:
+        raise InputError(f"{path} holds no {kind.kind.removeprefix('nbf ')}: make one with `nbf-paper selfplay`.")
     try:
-        found = SelfPlayConfig(**read_note(metadata["config"]))
+        found = kind(**read_note(metadata["config"]))
         done, seconds = int(metadata["done"]), float(read_note(metadata["seconds"]))
     except (KeyError, ValueError, TypeError, OverflowError) as error:
         raise InputError(f"{path} is a damaged pool ({error}). Remove it to make it anew.") from error
     if not 1 <= done <= found.runs * found.checkpoints:
         raise InputError(f"{path} is a damaged pool: {done} policies of {found}. Remove it to make it anew.")
-    if config is not None and found != config:
-        raise InputError(f"{path} was made with other settings ({found}, now {config}). Ask for its own, or remove it.")
+    if found != (found if isinstance(wanted, type) else wanted):
+        raise InputError(f"{path} was made with other settings ({found}, now {wanted}). Ask for its own, or remove it.")
     skeleton = _abstract(found, done)
     _, leaves = read_file(path, eqx.filter(skeleton, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct)))
     policies, last = fill(skeleton, leaves, path)
     return PolicyPool(policies, found, seconds), last
 
 
-def make_pool(config: SelfPlayConfig, path: Path, *, progress: bool = True) -> PolicyPool:
+def make_pool(config: Config, path: Path, *, progress: bool = True) -> PolicyPool[Config]:
     """Make the pool of a file, or resume one that was stopped with Ctrl-C."""
     total, made = config.runs * config.checkpoints, _UnfinishedPool(config)
     remove_abandoned(path.parent, path.name, seconds=0.0)
@@ -138,15 +137,13 @@ def make_pool(config: SelfPlayConfig, path: Path, *, progress: bool = True) -> P
         pool, made.run = read_pool(path, config)
         made.policies = [jax.tree.map(lambda leaf: np.asarray(leaf[i]), pool.policies) for i in range(pool.size)]  # noqa: B023
         made.seconds = pool.seconds
-    title = f"self-play, {config.cards} cards"
-    with Progress(title, total, len(made.policies), enabled=progress, unit="policy") as bar:
+    with Progress(config.title, total, len(made.policies), enabled=progress, unit="policy") as bar:
         saved = last = time.monotonic()
         try:
             while len(made.policies) < total:
                 loop, number = divmod(len(made.policies), config.checkpoints)
                 before = start(config, loop) if number == 0 or made.run is None else made.run
-                key = prng.stream(config.seed, "selfplay", config.cards, "play", loop, number)
-                after = made.run = jax.block_until_ready(advance(config, key, before))
+                after = made.run = jax.block_until_ready(advance(config, config.stream("play", loop, number), before))
                 made.policies.append(jax.device_get(after.opponent))
                 now = time.monotonic()
                 made.seconds, last = made.seconds + now - last, now

@@ -18,7 +18,8 @@ from nbf.evaluation.divergence import jensen_shannon
 from nbf.filters.prefixes import PrefixFilter
 from nbf.filters.run import run
 from nbf_paper.experiments.policy_pool import PolicyPool
-from nbf_paper.experiments.selfplay import entropy
+from nbf_paper.experiments.ppo import entropy
+from nbf_paper.experiments.selfplay import SelfPlayConfig
 
 
 def match(game: GoofspielGame, key: Key[Array, ""], mine: BidPolicy, other: BidPolicy) -> tuple[Array, Array]:
@@ -64,14 +65,14 @@ def _divergences(game: GoofspielGame, keys: Key[Array, " n"], mine: Any, other: 
     return jax.vmap(one)(keys, mine, other)
 
 
-def describe(pool: PolicyPool, *, games: int = 64, pairs: int = 256) -> dict[str, Any]:
+def describe(pool: PolicyPool[SelfPlayConfig], *, games: int = 64, pairs: int = 256) -> dict[str, Any]:
     """Statistics of a pool: by checkpoint, the entropy of the policies and their results against a random player and
     against the first policy of their run; and the JS between the beliefs that two policies induce.
 
     A result is the mean of 1 for a win, 0 for a draw and -1 for a loss.
     """
     game, config = pool.config.game, pool.config
-    key = prng.stream(config.seed, "selfplay", config.cards, "report")
+    key = config.stream("report")
     keys = jax.random.split(key, (pool.size, games))
     first = pool.some(pool.run_of() * config.checkpoints)
     random, entropies = _matches(game, keys, pool.policies, UniformPolicy(), True)

@@ -6,6 +6,7 @@ from nbf.filters.neural.default import default_correction, default_proposal
 from nbf.filters.neural.even import EvenProposal
 from nbf.filters.neural.filter import NeuralBayesianFilter
 from nbf.filters.neural.independent import IndependentProposal
+from nbf.filters.neural.interpolating import InterpolatingProposal
 from nbf.filters.neural.look_ahead import LookAheadProposal
 from nbf.filters.neural.moment_matching import MomentMatching
 from nbf.filters.neural.proposal import Prior, Proposal, Proposed
@@ -19,6 +20,7 @@ __all__ = [
     "Correction",
     "EvenProposal",
     "IndependentProposal",
+    "InterpolatingProposal",
     "LookAheadProposal",
     "MomentMatching",
     "NeuralBayesianFilter",

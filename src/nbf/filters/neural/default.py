@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import NamedTuple
 
-from nbf.capabilities import KnownTransitions, LookAhead, MeanFeatures, StateEmission
+from nbf.capabilities import KnownTransitions, LookAhead, MeanFeatures, StateEmission, StaticState
 from nbf.capability import capability
 from nbf.contracts import BeliefModel, Environment, StateSpace
 from nbf.errors import InputError
 from nbf.filters.neural.branch import BranchProposal
 from nbf.filters.neural.correction import Correction, NoCorrection
 from nbf.filters.neural.even import EvenProposal
+from nbf.filters.neural.interpolating import InterpolatingProposal
 from nbf.filters.neural.look_ahead import LookAheadProposal
 from nbf.filters.neural.moment_matching import MomentMatching
 from nbf.filters.neural.proposal import Proposal
@@ -65,19 +66,24 @@ def picked(environment: Environment, num_particles: int, trust: Trust = UNMEASUR
         trust: In the model.
 
     Returns:
-        Branches where their probabilities are known and particles suffice, else look-ahead where there is one, else
-        regeneration where an observation depends on the new state alone, else even draws.
+        Branches where their probabilities are known and particles suffice, else interpolation where the state never
+        moves, else look-ahead where there is one, else regeneration where an observation depends on the new state
+        alone, else even draws.
     """
     name, known = type(environment).__name__, capability(environment, KnownTransitions)
     if known is not None and known.num_branches <= num_particles:
         reason = f"{name} has KnownTransitions, so the likeliest branches are followed"
         return Picked(BranchProposal(trust.carry), reason)
+    if capability(environment, StaticState) is not None:
+        many = InterpolatingProposal()
+        reason = f"{name} has StaticState, so {many.size(environment, num_particles)} draws are weighed by these calls"
+        return Picked(many, reason)
     if capability(environment, LookAhead) is not None:
         ahead = LookAheadProposal()
         reason = f"{name} has LookAhead, so it selects which of {ahead.draws(num_particles)} draws are simulated"
         return Picked(ahead, reason)
     if capability(environment, StateEmission) is None:
-        reason = f"{name} has neither LookAhead nor StateEmission, nor KnownTransitions of few enough branches"
+        reason = f"{name} has neither LookAhead nor StateEmission nor StaticState, nor few enough KnownTransitions"
         return Picked(EvenProposal(), reason)
     anew = RegeneratingProposal(kernel=KernelSmoother(trust.kernel_scale), model_share=trust.model_share)
     reason = f"{name} has StateEmission, so particles are carried, and drawn anew without simulation when few fit"

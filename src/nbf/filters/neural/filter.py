@@ -137,7 +137,7 @@ class NeuralBayesianFilter(Filter):
         particles, predicted, mass, share = made
         weights, info = weighed(predicted, log_weights, attempts, missing=observation is None)
         belief = ParticleBelief(particles, weights)
-        few = thinned(prng.fold_in(key, jnp.int32(1)), belief, self.num_particles)
+        few = thinned(prng.fold_in(key, jnp.int32(1)), belief, proposal.embedded(self.num_particles))
         embedding = self.model.embed(few.states, few.log_weights, environment.space)
         after = NeuralState(embedding, belief, mass, share, environment.space.context)
         if diverged(particles) is None:

@@ -17,7 +17,7 @@ from nbf.beliefs.gaussian_kernels import GaussianKernels
 from nbf.beliefs.particles import ParticleBelief
 from nbf.contracts import BeliefModel, Environment, Observation, Policy, State, StateSpace
 from nbf.filters.neural.correction import Correction
-from nbf.filters.neural.state import NeuralState
+from nbf.filters.neural.state import MOST_EMBEDDED, NeuralState
 
 Carried = ParticleBelief | GaussianKernels
 """What particles stand for themselves."""
@@ -107,6 +107,17 @@ class Proposal(eqx.Module):
             The number of pairs that are proposed.
         """
         return num_particles
+
+    def embedded(self, num_particles: int) -> int:
+        """How many particles are embedded at most: the mean features of more differ little, and cost time.
+
+        Args:
+            num_particles: Calls of the simulator.
+
+        Returns:
+            The number.
+        """
+        return max(MOST_EMBEDDED, num_particles)
 
     def trusted(self, space: StateSpace) -> tuple[str, ...]:
         """Name what the proposal takes from `Trust` where it is picked by default: nothing, unless it says so.

@@ -28,7 +28,7 @@ from nbf.filters.attempts import padded
 from nbf.filters.checks import check_numbers, check_unused
 from nbf.filters.neural.correction import Correction
 from nbf.filters.neural.proposal import Carried, Prior, Proposal, Proposed
-from nbf.filters.neural.state import NeuralState, thinned
+from nbf.filters.neural.state import MOST_EMBEDDED, NeuralState, thinned
 from nbf.filters.regeneration import Drawn, KernelSmoother, Regeneration, Smoother
 from nbf.filters.surrogate import Surrogate
 from nbf.resampling.weights import normalize
@@ -45,7 +45,7 @@ class ModelSmoother(Smoother):
     correction: Correction
 
     def __call__(self, key: Key[Array, ""], particles: ParticleBelief, space: StateSpace, count: int) -> Drawn:
-        particles = thinned(prng.fold_in(key, jnp.int32(1)), particles, 1)
+        particles = thinned(prng.fold_in(key, jnp.int32(1)), particles, MOST_EMBEDDED)
         embedding = self.model.embed(particles.states, particles.log_weights, space)
         states, log_weights = listed_or_drawn(self.model, key, embedding, count, space)
         behind = NeuralState(embedding, particles, jnp.ones(()), jnp.zeros(()), space.context)

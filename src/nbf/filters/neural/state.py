@@ -27,21 +27,21 @@ class NeuralState(eqx.Module):
 
 
 MOST_EMBEDDED = 256
-"""Particles, at most, of which an embedding is made: the mean features of more differ little, and cost time."""
+"""Particles, at most, of which an embedding is made, unless more are simulated or a proposal says otherwise."""
 
 
-def thinned(key: Key[Array, ""], particles: ParticleBelief, calls: int) -> ParticleBelief:
+def thinned(key: Key[Array, ""], particles: ParticleBelief, most: int) -> ParticleBelief:
     """Leave few particles of a large set, to be embedded in its place.
 
     Args:
         key: Random key.
         particles: A weighted set.
-        calls: Calls of the simulator behind it; so many are kept in any case.
+        most: How many.
 
     Returns:
-        The set itself, or `MOST_EMBEDDED` of it with weights that keep every mean unbiased; all of them finite.
+        The set itself, or so many of it with weights that keep every mean unbiased; all of them finite.
     """
-    most, states = max(MOST_EMBEDDED, calls), padded(particles.states, particles.log_weights)
+    states = padded(particles.states, particles.log_weights)
     if particles.log_weights.shape[0] <= most:
         return ParticleBelief(states, particles.log_weights)
     states, log_weights, _ = optimal_resample(key, states, normalize(particles.log_weights)[0], most)

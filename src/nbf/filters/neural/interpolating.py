@@ -1,0 +1,120 @@
+"""Weigh many states by few calls, where the hidden state never moves and the likelihood is what costs.
+
+Of the K states that are drawn from the decoded belief, the likelihood L is computed for n different ones. For the
+others it is predicted by kernel ridge regression on the numbers r(x) that it depends on,
+
+    L(x) ≈ m + k(x)ᵀ (K + ρ I)⁻¹ (L_1:n - m),    k(x, x') = exp(-|r(x) - r(x')|² / ℓ),
+
+where m is the mean of L_1:n. The mean of any function under these weights is then an estimate by Bayesian quadrature
+(O'Hagan 1991; Rasmussen, Ghahramani 2003): its error falls with the smoothness of L, not with 1/√n alone.
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import cho_factor, cho_solve
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from nbf import prng
+from nbf.capabilities import StaticState
+from nbf.capability import require
+from nbf.contracts import Environment, Observation, Policy
+from nbf.errors import InputError, check_likelihood
+from nbf.filters.checks import check_counts, check_numbers
+from nbf.filters.neural.even import decoded
+from nbf.filters.neural.proposal import Prior, Proposal, Proposed
+from nbf.resampling.likelihoods import is_invalid, log_likelihoods
+
+LEAST = 0.02
+"""The least prediction, relative to the mean of the computed likelihoods: no state is ruled out by a prediction."""
+
+
+class InterpolatingProposal(Proposal):
+    """Draw many states, compute the likelihood of a few, and predict that of the others. Needs `StaticState`."""
+
+    points: int = eqx.field(static=True, default=1024)
+    """K: states that are weighed; at least as many as calls."""
+    reach: float = eqx.field(static=True, default=1.5)
+    """ℓ, in units of the mean squared distance of two computed states."""
+    ridge: float = eqx.field(static=True, default=0.02)
+    """ρ."""
+
+    def __check_init__(self) -> None:
+        check_counts("InterpolatingProposal", points=self.points)
+        check_numbers("InterpolatingProposal", reach=self.reach, ridge=self.ridge)
+        if not (self.reach > 0 and self.ridge > 0):
+            raise InputError(f"reach and ridge must be above 0; got {self.reach} and {self.ridge}.")
+
+    def check(self, environment: Environment, num_particles: int) -> None:
+        require(environment, StaticState, "InterpolatingProposal", "Use EvenProposal.")
+
+    def size(self, environment: Environment, num_particles: int) -> int:
+        return max(self.points, num_particles)
+
+    def embedded(self, num_particles: int) -> int:
+        return max(self.points, num_particles)
+
+    def __call__(
+        self, key: Key[Array, ""], prior: Prior, observation: Observation, environment: Environment, policy: Policy
+    ) -> Proposed:
+        static = require(environment, StaticState, "InterpolatingProposal", "Use EvenProposal.")
+        draw_key, hash_key = prng.split(key)
+        states, log_weights, mass = decoded(draw_key, prior, self.size(environment, prior.num_particles))
+        log_weights = prior.corrected(states, log_weights, mass)
+        made = Proposed(states, states, log_weights, mass, jnp.zeros(()))
+        if observation is None:
+            return made
+        numbers = jax.vmap(static.relevant)(states)
+        names = numbers @ jax.random.normal(hash_key, numbers.shape[1:])
+        chosen = first_different(names, log_weights > -jnp.inf, prior.num_particles)
+        computed = jax.tree.map(lambda leaf: leaf[chosen], states)
+        told = log_likelihoods(environment, observation, computed, computed)
+        check_likelihood(told.shape[1:], environment)
+        found = self._predicted(numbers, names, chosen, told)
+        return eqx.tree_at(
+            lambda made: made.log_likelihoods, made, found.at[chosen].set(told), is_leaf=lambda leaf: leaf is None
+        )
+
+    def _predicted(
+        self,
+        numbers: Float[Array, "K k"],
+        names: Float[Array, " K"],
+        chosen: Int[Array, " n"],
+        told: Float[Array, " n"],
+    ) -> Float[Array, " K"]:
+        """log L of every state, given that of the chosen ones; -inf for all if that is."""
+        sound = jnp.where(is_invalid(told), -jnp.inf, told)
+        largest = jnp.max(sound)
+        some = largest > -jnp.inf
+        likelihoods = jnp.exp(sound - jnp.where(some, largest, 0.0))
+        computed, mean = numbers[chosen], jnp.mean(likelihoods)
+        squares = jnp.sum(numbers**2, axis=1)
+        apart = jnp.maximum(squares[:, None] + squares[chosen] - 2.0 * numbers @ computed.T, 0.0)
+        among = apart[chosen]
+        length = jnp.maximum(self.reach * jnp.mean(among), jnp.finfo(jnp.float32).tiny)
+        gram = jnp.exp(-among / length) + self.ridge * jnp.eye(len(chosen))
+        weights = cho_solve(cho_factor(gram), likelihoods - mean)
+        predicted = mean + jnp.exp(-apart / length) @ weights
+        same = names[:, None] == names[chosen]  # what was computed need not be predicted
+        known = jnp.where(jnp.any(same, axis=1), likelihoods[jnp.argmax(same, axis=1)], predicted)
+        rest = jnp.where(jnp.any(same, axis=1), known, jnp.maximum(predicted, LEAST * mean))
+        return jnp.where(some, jnp.log(rest) + largest, -jnp.inf)
+
+
+def first_different(names: Float[Array, " K"], possible: Bool[Array, " K"], n: int) -> Int[Array, " n"]:
+    """Choose states that differ from each other.
+
+    Args:
+        names: A number for each state; equal ones are the same state.
+        possible: Which states have any weight.
+        n: How many, at most K.
+
+    Returns:
+        Indices: first those of different possible states, in their order, then any others.
+    """
+    order = jnp.argsort(names, stable=True)
+    again = jnp.concatenate([jnp.zeros(1, bool), names[order][1:] == names[order][:-1]])
+    repeated = jnp.zeros(len(names), bool).at[order].set(again)
+    return jnp.argsort(repeated.astype(jnp.int32) + 2 * ~possible, stable=True)[:n]
