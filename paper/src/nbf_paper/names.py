@@ -26,6 +26,13 @@ LUMPED = "lumped"
 """The arm of Goofspiel that has no model: the exact filter on the lumped state."""
 GAMES = ("k=5", "k=6", "k=7")
 """Goofspiel: the games in which the default filter is compared with its baselines (`nbf-paper reproduce beyond`)."""
+OPPONENTS = ("self-play", "scripted", "wide")
+"""Opponents in the card game: a run of self-play that nothing was tuned on, players by rule, random wide networks."""
+BASELINES_OF_CARDS = {
+    "policy_inference": "policy inference", "hands_combined": "hands combined", "interpolated": "interpolated",
+    "mcmc": "MCMC", "resample_move": "resample-move",
+}  # fmt: skip
+"""Kinds of baselines in the card game, as metrics and as tables name them."""
 TRIANGULATION = "triangulation"
 """The configuration, its domain and its experiment."""
 

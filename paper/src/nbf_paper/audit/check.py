@@ -21,7 +21,7 @@ SPECIAL: Mapping[str, Callable[[Book, Printed], Answer]] = {
     **zoo.TABLES,
 }
 LABELS = (
-    "Filter", "Problem", "Site", "Decoder", "Model", "Package", "called", "Configuration", "Gradient step",
+    "Filter", "Problem", "Site", "Opponents", "Decoder", "Model", "Package", "called", "Configuration", "Gradient step",
     "Filters x particles",
 )  # fmt: skip
 """Heads of columns that hold names, not numbers."""

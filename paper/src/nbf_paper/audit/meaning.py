@@ -12,7 +12,8 @@ FILTERS = {
     "Exact": "exact", "Approx Beliefs": "approx", "NBF": "nbf", "Fine-tuned": "fine-tuned", "Recurrent": "recurrent",
     "Kalman": "kalman", "EKF": "ekf", "UKF": "ukf", "CKF": "ckf", "EnKF": "enkf", "Exact samples": "emp",
     "Fearnhead–Clifford": "branching", "PF + KDE": "pf-kde", "PF": "pf", "Regularized PF": "pf-regularized",
-    "Prior": "prior", "Reference": "reference",
+    "Prior": "prior", "Reference": "reference", "Policy inference": "policy-inference", "MCMC": "mcmc",
+    "Resample-move PF": "resample-move",
 }  # fmt: skip
 MODEL_ARMS = {"paper's flow": "faithful", "paper's flow to the letter": "paper", "wide softmax": "wide"}
 """The arms of models that are called otherwise in tables."""
@@ -36,6 +37,8 @@ def key_of(label: str, experiment: str) -> Key:
     if experiment in ("zoo", "drift", "plaza"):
         return (filter, rest.removeprefix("fitted"), particles)
     model, _, update = rest.partition(", ")
+    if experiment == "cards":
+        return (filter, UPDATE_ARMS.get(update, update), particles)
     if experiment == "ablation":
         return (filter, UPDATE_ARMS.get(update, update) if filter == "nbf" else "default", particles)
     blind = "untrained, " if model.startswith(UNTRAINED) else ""

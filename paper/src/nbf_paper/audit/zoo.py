@@ -10,7 +10,7 @@ from nbf_paper.audit.documents import Printed
 from nbf_paper.audit.grids import Answer, MetricTable, missing
 from nbf_paper.audit.meaning import key_of
 from nbf_paper.audit.sources import Book, Line
-from nbf_paper.names import EARLY, LATE, ZOO, ZOO_KINDS
+from nbf_paper.names import BASELINES_OF_CARDS, EARLY, LATE, ZOO, ZOO_KINDS
 
 OURS = "NBF (32), fitted"
 PLAIN = {"beliefs": lambda name: ZOO[name].kind, "split": lambda name: ZOO[name].split}
@@ -41,6 +41,7 @@ GRIDS |= {
 
 
 GRIDS |= {
+    "cards": MetricTable("cards", "marginal_error", 4), "cards-deals": MetricTable("cards", "deal_log_prob", 2),
     "drift": MetricTable("drift", "drift", 2), "drift-early": MetricTable("drift", f"error_at_{EARLY}"),
     "drift-late": MetricTable("drift", f"error_at_{LATE}"), "plaza": MetricTable("plaza", "log_score", 2),
     "plaza-distance": MetricTable("plaza", "energy"),
@@ -123,5 +124,19 @@ def _leads(book: Book, table: Printed, experiment: str) -> Answer:
     return answer
 
 
-TABLES = {"zoo-summary": zoo_summary, "zoo-leads": zoo_leads, "plaza-leads": plaza_leads}
+def cards_worth(book: Book, table: Printed) -> Answer:
+    """Ratios of calls, whose errors are recorded with them."""
+    answer, shown = Answer(), dict[tuple[int, int], list[Line]]()
+    names = {head: name for name, head in BASELINES_OF_CARDS.items()}
+    for row, cells in enumerate(table.rows):
+        for column, head in table.columns("Opponents", "Filter"):
+            shown[row, column] = book.group("cards", key_of(cells[1], "cards"), cells[0], f"worth_{names[head]}")
+    mixed = is_mixed(list(shown.values()))
+    answer.cells |= {place: mean_cell(lines, 1, mixed=mixed) for place, lines in shown.items()}
+    recorded = {line.config for line in book.lines("cards") if line.metric.startswith("worth_")}
+    answer.complaints += missing(recorded, (cells[0] for cells in table.rows), "row")
+    return answer
+
+
+TABLES = {"cards-worth": cards_worth, "zoo-summary": zoo_summary, "zoo-leads": zoo_leads, "plaza-leads": plaza_leads}
 """What derives each table."""

@@ -9,6 +9,7 @@ paper's, so that no label stands for two things in any two tables:
 | beyond | the update's | the one that `BEYOND` has for the domain | `faithful` is the paper's |
 | zoo, drift, plaza | empty, or `untrained` | *fitted*: what `nbf.fit` chooses and trains for each problem | the default one |
 | ablation | the update's | *fitted* | the default one without a part |
+| cards | the update's | maximum entropy | the default one; `faithful` is the paper's |
 | simulation-cost, wall-clock | the model's, but `default` | that of the arm; with `default` as in beyond | the paper's; with `default` the default one |
 """  # noqa: E501
 
@@ -37,6 +38,9 @@ FILTERS = {
     "pf-regularized": "Regularized PF",
     "pf-kde": "PF + KDE",
     "pf": "PF",
+    "policy-inference": "Policy inference",
+    "mcmc": "MCMC",
+    "resample-move": "Resample-move PF",
     "prior": "Prior",
 }
 """The names of the filters in a report, in the order of the rows."""
@@ -57,6 +61,8 @@ MIXED = ("simulation-cost", "wall-clock")
 """Experiments that have both updates, and arms that are models."""
 FITTED = "fitted"
 """The model of the zoo: what nbf.fit chooses and trains for each problem."""
+MAXIMUM_ENTROPY = "maximum entropy"
+"""The model of the card game, which needs no training."""
 UNTRAINED = "untrained, "
 """How the arm of a model begins that was never trained."""
 
@@ -80,6 +86,8 @@ def model_and_update(experiment: str, arm: str, config: str) -> tuple[str, str]:
     """What an arm of NBF or of Approx Beliefs stands for; empty where it need not be said."""
     if experiment in ("zoo", "drift", "plaza"):
         return arm or FITTED, ""
+    if experiment == "cards":
+        return MAXIMUM_ENTROPY, UPDATES.get(arm, arm)
     if experiment == "ablation":
         return FITTED, UPDATES.get(arm, arm)
     untrained, base = arm.startswith(UNTRAINED), arm.removeprefix(UNTRAINED)

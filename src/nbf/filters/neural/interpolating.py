@@ -11,6 +11,8 @@ where m is the mean of L_1:n. The mean of any function under these weights is th
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -72,35 +74,44 @@ class InterpolatingProposal(Proposal):
         computed = jax.tree.map(lambda leaf: leaf[chosen], states)
         told = log_likelihoods(environment, observation, computed, computed)
         check_likelihood(told.shape[1:], environment)
-        found = self._predicted(numbers, names, chosen, told)
-        return eqx.tree_at(
-            lambda made: made.log_likelihoods, made, found.at[chosen].set(told), is_leaf=lambda leaf: leaf is None
-        )
-
-    def _predicted(
-        self,
-        numbers: Float[Array, "K k"],
-        names: Float[Array, " K"],
-        chosen: Int[Array, " n"],
-        told: Float[Array, " n"],
-    ) -> Float[Array, " K"]:
-        """log L of every state, given that of the chosen ones; -inf for all if that is."""
-        sound = jnp.where(is_invalid(told), -jnp.inf, told)
-        largest = jnp.max(sound)
-        some = largest > -jnp.inf
-        likelihoods = jnp.exp(sound - jnp.where(some, largest, 0.0))
-        computed, mean = numbers[chosen], jnp.mean(likelihoods)
-        squares = jnp.sum(numbers**2, axis=1)
-        apart = jnp.maximum(squares[:, None] + squares[chosen] - 2.0 * numbers @ computed.T, 0.0)
-        among = apart[chosen]
-        length = jnp.maximum(self.reach * jnp.mean(among), jnp.finfo(jnp.float32).tiny)
-        gram = jnp.exp(-among / length) + self.ridge * jnp.eye(len(chosen))
-        weights = cho_solve(cho_factor(gram), likelihoods - mean)
-        predicted = mean + jnp.exp(-apart / length) @ weights
+        found = interpolated(numbers, chosen, told, self.reach, self.ridge)
         same = names[:, None] == names[chosen]  # what was computed need not be predicted
-        known = jnp.where(jnp.any(same, axis=1), likelihoods[jnp.argmax(same, axis=1)], predicted)
-        rest = jnp.where(jnp.any(same, axis=1), known, jnp.maximum(predicted, LEAST * mean))
-        return jnp.where(some, jnp.log(rest) + largest, -jnp.inf)
+        found = jnp.where(jnp.any(same, axis=1), told[jnp.argmax(same, axis=1)], found)
+        return replace(made, log_likelihoods=found)
+
+
+def interpolated(
+    numbers: Float[Array, "K k"],
+    chosen: Int[Array, " n"],
+    told: Float[Array, " n"],
+    reach: float,
+    ridge: float,
+) -> Float[Array, " K"]:
+    """Predict the likelihood of many states by that of a few.
+
+    Args:
+        numbers: What the likelihood of each state depends on.
+        chosen: The n states whose likelihood was computed.
+        told: Their log likelihoods; NaN and +inf count as impossible.
+        reach: ℓ, in units of the mean squared distance of two of these.
+        ridge: ρ.
+
+    Returns:
+        log L of every state; -inf for all if that of every chosen one is.
+    """
+    sound = jnp.where(is_invalid(told), -jnp.inf, told)
+    largest = jnp.max(sound)
+    some = largest > -jnp.inf
+    likelihoods = jnp.exp(sound - jnp.where(some, largest, 0.0))
+    computed, mean = numbers[chosen], jnp.mean(likelihoods)
+    squares = jnp.sum(numbers**2, axis=1)
+    apart = jnp.maximum(squares[:, None] + squares[chosen] - 2.0 * numbers @ computed.T, 0.0)
+    among = apart[chosen]
+    length = jnp.maximum(reach * jnp.mean(among), jnp.finfo(jnp.float32).tiny)
+    gram = jnp.exp(-among / length) + ridge * jnp.eye(len(chosen))
+    weights = cho_solve(cho_factor(gram), likelihoods - mean)
+    predicted = mean + jnp.exp(-apart / length) @ weights
+    return jnp.where(some, jnp.log(jnp.maximum(predicted, LEAST * mean)) + largest, -jnp.inf)
 
 
 def first_different(names: Float[Array, " K"], possible: Bool[Array, " K"], n: int) -> Int[Array, " n"]:

@@ -1,0 +1,40 @@
+"""Hand inference in a card game as an experiment: its options, jobs and page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nbf_paper.experiments.choices.experiment import Amount, Experiment, Part
+from nbf_paper.experiments.job import Job
+from nbf_paper.names import OPPONENTS
+from nbf_paper.report.tables import Page
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cards(Experiment):
+    """Who holds what in a trick-taking game: the error of card marginals by calls of the opponents' policies."""
+
+    name = "cards"
+    quick = Amount(episodes=2, few=True)
+
+    opponents: tuple[str, ...] = ()
+    """Kinds of opponents: self-play, scripted, wide; all by default, with --quick scripted."""
+
+    def jobs(self, amount: Amount) -> Sequence[Job]:
+        from nbf_paper.experiments.cards import CardJob
+
+        kinds = self.opponents or (("scripted",) if amount.few else OPPONENTS)
+        games = amount.episodes_or(CardJob.games)
+        return [CardJob(kind, seed, games, few=amount.few) for kind in kinds for seed in amount.seeds]
+
+    @staticmethod
+    def page(folder: Path) -> Page:
+        from nbf_paper.report import cards
+
+        return cards.page(folder)
+
+    @classmethod
+    def parts(cls) -> tuple[Part, ...]:
+        return (Part(cls()),)

@@ -1,0 +1,64 @@
+"""The page of hand inference.
+
+| table | numbers |
+|---|---|
+| `cards` | mean absolute error of the marginals, who holds which card |
+| `cards-worth` | how many times the calls of NBF a baseline needs for the same error |
+| `cards-deals` | log probability of the true deal |
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nbf_paper.names import BASELINES_OF_CARDS, OPPONENTS
+from nbf_paper.records import ALL, Record, read_records, summary
+from nbf_paper.report.labels import row_labels, row_order
+from nbf_paper.report.tables import Page, cell, layout, legend, markdown_table, one_among_several
+
+CAPTIONS = {
+    "cards": (
+        "Mean absolute error of the marginals (who holds which card), over the cards that are not settled, their "
+        "owners and actions 4 to 12. Calls of an opponent's policy for each of their actions. The prior has all deals "
+        "equally likely that what is known allows; the exact tables count a call for each hand that is possible. The "
+        "ceiling, maximum entropy with the exact marginals, has no error here by its making."
+    ),
+    "cards-worth": (
+        "How many times the calls of NBF a baseline needs for the same error, by interpolation between its budgets; "
+        "where none of them has so small an error, the ratio to the largest: a lower bound."
+    ),
+    "cards-deals": (
+        "log probability of the true deal, mean over actions 4 to 12: of the exact posterior, and of the "
+        "maximum-entropy density with the exact marginals, the ceiling of a filter that keeps these alone."
+    ),
+}
+
+
+def page(folder: Path) -> Page:
+    """The tables of the records in a folder."""
+    records = read_records(folder)
+    kinds = [kind for kind in OPPONENTS if any(record.config == kind for record in records)]
+    tables = {
+        "cards": markdown_table(records, configs=kinds, metric="marginal_error", digits=4, calls=True),
+        "cards-deals": markdown_table(records, configs=kinds, metric="deal_log_prob", digits=2),
+    }
+    if any(record.metric.startswith("worth_") for record in records):
+        tables["cards-worth"] = worth_table(records, kinds)
+    return Page(tables, {}, "Who holds what?", {name: CAPTIONS[name] for name in tables})
+
+
+def worth_table(records: list[Record], kinds: list[str]) -> str:
+    """The rows of NBF for each kind of opponents, baselines in the columns."""
+    metrics = {f"worth_{name}": head for name, head in BASELINES_OF_CARDS.items()}
+    entries = [(metric, entry) for metric in metrics
+               for entry in summary(r for r in records if r.metric == metric and r.step == ALL)]  # fmt: skip
+    found = {(entry.config, entry.row, metric): entry for metric, entry in entries}
+    names = row_labels(found.values())
+    mixed = one_among_several(entry.over for entry in found.values())
+    lines = [["Opponents", "Filter", *metrics.values()]]
+    for kind in kinds:
+        rows = sorted({row for config, row, _ in found if config == kind}, key=row_order)
+        lines += [
+            [kind, names[row], *(cell(found.get((kind, row, m)), 1, mixed=mixed) for m in metrics)] for row in rows
+        ]
+    return layout(lines, legend(entry.over for entry in found.values()))
