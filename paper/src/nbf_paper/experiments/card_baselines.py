@@ -200,7 +200,9 @@ def resample_move(n: int, moves: int) -> Baseline:
         history = History(game)
         first_key, key = jax.random.split(key)
 
-        def step(carry: tuple[Rows, Float[Array, " n"]], inputs: tuple[Array, Array]) -> tuple[tuple, Found]:
+        def step(
+            carry: tuple[Rows, Float[Array, " n"]], inputs: tuple[Array, Array]
+        ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
             rows, log_weights = carry
             time, key = inputs
             fresh_key, resample_key, move_key = jax.random.split(key, 3)
@@ -242,7 +244,7 @@ def mcmc(chains: int, moves: int) -> Baseline:
     def run(key: Key[Array, ""], game: Watched) -> Found:
         history = History(game)
 
-        def step(rows: Rows, inputs: tuple[Array, Array]) -> tuple[Rows, Found]:
+        def step(rows: Rows, inputs: tuple[Array, Array]) -> tuple[Rows, tuple[Array, Array]]:
             time, key = inputs
             fresh_key, move_key = jax.random.split(key)
             told = history.log_likelihoods(time, rows)

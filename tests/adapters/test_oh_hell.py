@@ -1,0 +1,117 @@
+"""The resampler for OpenSpiel's Oh Hell: what it draws agrees with what is known, and has the right probabilities."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from extras import extra
+from jaxtyping import Array
+from tolerances import SEED, monte_carlo
+
+from nbf.adapters.oh_hell import OhHellResampler, rules_of
+from nbf.adapters.openspiel import information_state_posterior
+from nbf.environments.trick_taking import TrickTaking
+from nbf.errors import InputError
+from nbf.filters.hands import HandTableFilter
+from nbf.filters.particle import ParticleFilter
+
+SMALL = {"players": 3, "num_suits": 2, "num_cards_per_suit": 4, "num_tricks_fixed": 2}
+TINY = {"players": 2, "num_suits": 2, "num_cards_per_suit": 3, "num_tricks_fixed": 2}
+
+
+class Preferring(eqx.Module):
+    """Goes by the action alone, so that OpenSpiel's states need not be read."""
+
+    preferences: Array
+
+    def log_probs(self, view, legal):
+        return jax.nn.log_softmax(jnp.where(legal, self.preferences, -jnp.inf))
+
+    def of_state(self, state, player):
+        """The same policy for OpenSpiel."""
+        legal = state.legal_actions(player)
+        weights = np.exp(np.asarray(self.preferences, np.float64)[legal])
+        return dict(zip(legal, weights / weights.sum(), strict=True))
+
+
+def load(parameters):
+    pyspiel = extra("pyspiel", "openspiel")
+    game = pyspiel.load_game("oh_hell", parameters)
+    actions = rules_of(game).num_actions
+    return game, Preferring(jnp.asarray(np.random.default_rng(SEED).normal(0.0, 1.5, actions), jnp.float32))
+
+
+def random_states(game, rng):
+    """The states of a random game in which someone acts."""
+    state = game.new_initial_state()
+    while not state.is_terminal():
+        if not state.is_chance_node():
+            yield state.clone()
+            state.apply_action(int(rng.choice(state.legal_actions())))
+        else:
+            state.apply_action(int(rng.choice([action for action, _ in state.chance_outcomes()])))
+
+
+@pytest.mark.parametrize("filter", [None, ParticleFilter(32)], ids=["default", "particle filter"])
+def test_drawn_states_agree_with_what_the_player_knows(filter):
+    game, policy = load(SMALL)
+    resampler, rng = OhHellResampler(game, policy, filter, samples=16), np.random.default_rng(SEED)
+    hidden = set()
+    for _ in range(2):
+        for state in random_states(game, rng):
+            if state.current_player() != 0:
+                continue
+            for _ in range(3):
+                drawn = resampler(state, 0)
+                assert drawn.information_state_string(0) == state.information_state_string(0)
+                assert drawn.history()[-1] == state.history()[-1]
+                hidden.add(tuple(drawn.history()[:9]))
+    assert len(hidden) > 10
+
+
+def test_the_posterior_is_that_of_all_histories():
+    """Against the enumeration of OpenSpiel's own game tree."""
+    game, policy = load(TINY)
+    rules, samples = rules_of(game), 4000
+    assert rules == TrickTaking(2, 2, 3, 2)
+    resampler = OhHellResampler(game, policy, HandTableFilter(), samples=samples)
+    rng = np.random.default_rng(SEED)
+    states = [state for state in random_states(game, rng) if state.current_player() == 0][1:]
+    for state in states:
+        exact = np.zeros(rules.cards)
+        told = information_state_posterior(game, policy.of_state, 0, state.information_state_string(0))
+        for history, probability in told.items():
+            exact[list(history[3 : 2 + 2 * rules.tricks : 2])] += probability  # the cards that player 1 was dealt
+        found = resampler.marginals(state, 0)[:, 0]
+        assert np.all(np.abs(found - exact) < monte_carlo(np.sqrt(np.maximum(exact * (1 - exact), 0)), samples) + 1e-6)
+
+
+def test_an_action_of_probability_zero_is_counted_and_survived():
+    game, policy = load(SMALL)
+    never = Preferring(jnp.where(jnp.arange(len(policy.preferences)) < 8, policy.preferences, -jnp.inf))
+    resampler = OhHellResampler(game, never, HandTableFilter(), samples=8)  # it never bids
+    state = [state for state in random_states(game, np.random.default_rng(SEED)) if state.current_player() == 0][-1]
+    drawn = resampler(state, 0)
+    assert drawn.information_state_string(0) == state.information_state_string(0)
+    assert resampler.recovered == 2
+
+
+def test_what_it_cannot_do_is_said():
+    pyspiel = extra("pyspiel", "openspiel")
+    game, policy = load(SMALL)
+    with pytest.raises(InputError, match="with a fixed number of tricks"):
+        rules_of(pyspiel.load_game("oh_hell"))
+    with pytest.raises(InputError, match="for oh_hell"):
+        rules_of(pyspiel.load_game("kuhn_poker"))
+    with pytest.raises(InputError, match="not dealt yet"):
+        OhHellResampler(game, policy)(game.new_initial_state(), 0)
+    state = next(random_states(game, np.random.default_rng(0)))
+    with pytest.raises(InputError, match="players 0 to 2; got player 3"):
+        OhHellResampler(game, policy)(state, 3)
+    with pytest.raises(InputError, match="no policy of player 1"):
+        OhHellResampler(game, {2: policy})(state, 0)
+    with pytest.raises(InputError, match="at least 1"):
+        OhHellResampler(game, policy, samples=0)
