@@ -14,9 +14,9 @@ from jax.scipy.special import ndtr, ndtri
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Key
 
+from nbf.capabilities import ContinuousSpace
 from nbf.contracts import Belief
 from nbf.errors import InputError
-from nbf.spaces import Box
 
 NARROWEST = 1e-5
 """The least entry on the root's diagonal, relative to half the side of the box: without variance there is no
@@ -33,10 +33,10 @@ class GaussianBelief(Belief):
     mean: Float[Array, " d"]
     root: Float[Array, "d d"]
     """Lower triangular with a positive diagonal."""
-    space: Box
+    space: ContinuousSpace
 
     @classmethod
-    def of(cls, mean: Float[Array, " d"], root: Float[Array, "d k"], space: Box) -> GaussianBelief:
+    def of(cls, mean: Float[Array, " d"], root: Float[Array, "d k"], space: ContinuousSpace) -> GaussianBelief:
         """Build one from any root of the covariance, which may be singular.
 
         Args:

@@ -25,13 +25,12 @@ from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Int, Key
 
 from nbf.beliefs.histogram import HistogramBelief
-from nbf.capabilities import Drifting
-from nbf.capability import require
+from nbf.capabilities import ContinuousSpace, Drifting
+from nbf.capability import capability, require
 from nbf.contracts import Environment, Filter, FilterInfo, Observation, Policy
 from nbf.errors import InputError
 from nbf.filters.checks import check_counts
 from nbf.resampling.likelihoods import is_invalid, log_likelihood_of
-from nbf.spaces import Box
 
 FAR = 12.0
 """Standard deviations beyond which a Gaussian is zero in float32."""
@@ -183,12 +182,12 @@ def motion(resolution: int, mean: Float[Array, ""], deviation: Float[Array, ""])
     return jnp.maximum(matrix, 0.0)
 
 
-def _plane(environment: Environment) -> tuple[Drifting, Box]:
+def _plane(environment: Environment) -> tuple[Drifting, ContinuousSpace]:
     moving = require(environment, Drifting, "The point-mass filter", "Use a particle filter.")
-    space = environment.space
-    if not isinstance(space, Box) or space.dimension != 2 or not np.all(space.walled):
+    space = capability(environment.space, ContinuousSpace)
+    if space is None or space.dimension != 2 or not np.all(space.walled):
         raise InputError(
             "The point-mass filter needs positions in a bounded Box of 2 dimensions, neither of them circular; "
-            f"{type(environment).__name__} has {space.signature}. Use a particle filter."
+            f"{type(environment).__name__} has {environment.space.signature}. Use a particle filter."
         )
     return moving, space
