@@ -57,19 +57,16 @@ class GaussianBelief(Belief):
         return cls(mean, jnp.fill_diagonal(lower, least, inplace=False), space)
 
     def sample(self, key: Key[Array, ""], n: int) -> Float[Array, "n d"]:
-        return self._inside(self.mean + jax.random.normal(key, (n, self.mean.shape[0])) @ self.root.T)
+        return self.space.nearest(self.mean + jax.random.normal(key, (n, self.mean.shape[0])) @ self.root.T)
 
     def log_prob(self, state: Float[Array, " d"]) -> Float[Array, ""]:
         whitened = solve_triangular(self.root, state - self.mean, lower=True)
         return jnp.sum(norm.logpdf(whitened)) - jnp.sum(jnp.log(jnp.diagonal(self.root)))
 
-    def log_probs(self, states: Float[Array, "n d"]) -> Float[Array, " n"]:
-        return jax.vmap(self.log_prob)(states)
-
     def points(self) -> Float[Array, "k d"]:
         """The 2d points of the spherical cubature rule, mean ± √d times each column of the root, clipped."""
         steps = math.sqrt(self.mean.shape[0]) * self.root.T
-        return self._inside(self.mean + jnp.concatenate([steps, -steps]))
+        return self.space.nearest(self.mean + jnp.concatenate([steps, -steps]))
 
     def expectation(self, function: Callable[[Any], Any]) -> Any:
         # Exact for polynomials up to the third degree where no wall is near.
@@ -98,8 +95,3 @@ class GaussianBelief(Belief):
         inner = ndtr((columns - centre[..., None]) / self.root[1, 1])
         shares = jnp.diff(inner, axis=-1, prepend=0.0, append=1.0)
         return jnp.diff(below)[:, None] * jnp.einsum("q,rqc->rc", jnp.asarray(weights / 2.0, jnp.float32), shares)
-
-    def _inside(self, states: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        if not self.space.bounded:
-            return states
-        return jnp.clip(states, jnp.asarray(self.space.low), jnp.asarray(self.space.high))

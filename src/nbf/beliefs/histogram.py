@@ -61,9 +61,6 @@ class HistogramBelief(Belief):
         density = self.coarsen(self.resolution)[row, column] / jnp.prod(self.side)
         return jnp.where(self.space.contains(state), jnp.log(density), -jnp.inf)
 
-    def log_probs(self, states: Float[Array, "n 2"]) -> Float[Array, " n"]:
-        return jax.vmap(self.log_prob)(states)
-
     def expectation(self, function: Callable[[Any], Any]) -> Any:
         rows, columns = places(self.space, self.resolution)
         points = jnp.stack(jnp.meshgrid(rows, columns, indexing="ij"), axis=-1).reshape(-1, 2)

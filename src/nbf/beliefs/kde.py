@@ -145,9 +145,6 @@ class KernelDensityBelief(Belief):
             kernels = jnp.where(self.space.wraps, jax.nn.logsumexp(images, axis=0), kernels)
         return jax.nn.logsumexp(self.log_weights + jnp.sum(kernels, axis=1))
 
-    def log_probs(self, states: Float[Array, "k d"]) -> Float[Array, " k"]:
-        return jax.vmap(self.log_prob)(states)
-
     def expectation(self, function: Callable[[Any], Any]) -> Any:
         return ParticleBelief(self.states, self.log_weights).expectation(function)
 

@@ -104,9 +104,6 @@ class LatticeKernel(BeliefModel):
     ) -> Float[Array, "b n"]:
         return jax.lax.stop_gradient(jax.vmap(self.log_prob)(embeddings, states, space))
 
-    def prepared(self) -> LatticeKernel:
-        return self
-
 
 def _finite(space: StateSpace) -> FiniteSpace:
     return require(space, FiniteSpace, "A kernel embedding over a lattice", "Use a Lattice.")
@@ -221,9 +218,6 @@ class BoxKernel(BeliefModel):
     ) -> Float[Array, "b n"]:
         log_prob = jax.vmap(lambda embedding, states: self.log_prob(embedding, states, self.space))
         return jax.lax.stop_gradient(log_prob(embeddings, states))
-
-    def prepared(self) -> BoxKernel:
-        return self
 
 
 @dataclass(frozen=True)

@@ -97,14 +97,6 @@ class MaximumEntropyDeals(BeliefModel, EvenDraws):
         one = jax.vmap(lambda state: jnp.sum(jnp.log(weights[jnp.arange(space.cards), state])))(states)
         return jnp.where(jax.vmap(space.contains)(states), one - log_total, -jnp.inf)
 
-    def objective(
-        self, key: Key[Array, ""], embeddings: Float[Array, "b m"], states: State, space: StateSpace
-    ) -> Float[Array, "b n"]:
-        return jax.vmap(self.log_prob)(embeddings, states, space)
-
-    def prepared(self) -> MaximumEntropyDeals:
-        return self
-
 
 def _dealt(space: StateSpace) -> DealSpace:
     return require(space, DealSpace, "The model of largest entropy", "Use Deals.")

@@ -32,11 +32,3 @@ class TabularModel(BeliefModel, MeanFeatures, ListedStates):
 
     def all_log_probs(self, embedding: Embedding, space: StateSpace) -> Float[Array, " states"]:
         return jnp.log(embedding)
-
-    def objective(
-        self, key: Key[Array, ""], embeddings: Float[Array, "b m"], states: State, space: StateSpace
-    ) -> Float[Array, "b n"]:
-        return jax.vmap(self.log_prob)(embeddings, states, space)
-
-    def prepared(self) -> TabularModel:
-        return self
