@@ -30,6 +30,7 @@ from nbf.capability import capability, require
 from nbf.contracts import Environment, Filter, FilterInfo, Observation, Policy
 from nbf.errors import InputError
 from nbf.filters.checks import check_counts
+from nbf.filters.exact import exact_info
 from nbf.resampling.likelihoods import is_invalid, log_likelihood_of
 
 FAR = 12.0
@@ -64,21 +65,14 @@ class PointMassFilter(Filter):
         predicted = self.predict(state, environment, policy)
         size = jnp.asarray(float(state.size))
         if observation is None:
-            return predicted, FilterInfo(size, jnp.zeros(()), jnp.int32(1), jnp.bool_(False))
+            return predicted, exact_info(size, jnp.bool_(True), 0.0)
         likelihood, log_scale, invalid = self._likelihood(predicted, observation, environment)
         joint = predicted * likelihood
         evidence = jnp.sum(joint)
-        impossible = ~(evidence > 0)
-        posterior = joint / jnp.where(impossible, 1.0, evidence)
-        log_evidence = jnp.log(evidence) + log_scale
-        info = FilterInfo(
-            ess=jnp.where(impossible, 0.0, size),
-            log_evidence=jnp.where(impossible, -jnp.inf, log_evidence),
-            attempts=jnp.int32(1),
-            recovered=impossible,
-            invalid=invalid,
-        )
-        return jnp.where(impossible, predicted, posterior), info
+        possible = evidence > 0
+        posterior = joint / jnp.where(possible, evidence, 1.0)
+        info = exact_info(size, possible, jnp.log(evidence) + log_scale, invalid)
+        return jnp.where(possible, posterior, predicted), info
 
     def predict(
         self, state: Float[Array, "places places"], environment: Environment, policy: Policy
@@ -94,7 +88,6 @@ class PointMassFilter(Filter):
             The masses, normalised.
         """
         moving, space = _plane(environment)
-        assert isinstance(environment, Drifting)
         mean, deviation = moving.drift(policy)
         rows, columns = (
             motion(self.resolution, mean[axis] / side, deviation / side)
