@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 from rooms import DOCUMENT, FILES, NAMES, ROOMS, imported, imports, loaded, room_of, with_picture
 
+from nbf import spaces
+
 JAX = {"jax", "jaxlib", "equinox", "optax", "jaxtyping", "flowjax", "diffrax"}
+SPACES = ("Box", "Deals", "Lattice", "Tokens")
 MAY_IMPORT = {room.name: {room.name, *room.may_import} for room in ROOMS}
 
 
@@ -61,6 +64,37 @@ def test_a_room_without_jax(room: str):
 def test_a_room_without_matplotlib(room: str):
     drawn = {"matplotlib"}
     assert {module: found for module in FILES if room_of(module) == room and (found := outsiders(module, drawn))} == {}
+
+
+def judges_by_class(tree: ast.AST) -> bool:
+    """Whether some space is asked for its class, not for what it can do."""
+    asked = [node.args[1] for node in ast.walk(tree) if isinstance(node, ast.Call) and len(node.args) == 2
+             and isinstance(node.func, ast.Name) and node.func.id in ("isinstance", "issubclass")]  # fmt: skip
+    asked += [node.cls for node in ast.walk(tree) if isinstance(node, ast.MatchClass)]
+    asked += [node for node in ast.walk(tree) if isinstance(node, ast.Compare) and "type(" in ast.unparse(node)]
+    return any(re.search(rf"\b({'|'.join(SPACES)})\b", ast.unparse(part)) for part in asked)
+
+
+def test_what_a_space_can_do_is_asked_and_not_which_class_it_has():
+    assert set(SPACES) <= set(spaces.__all__)
+    outside = [module for module in FILES if room_of(module) != "nbf.spaces"]
+    assert [module for module in outside if judges_by_class(ast.parse(FILES[module].read_text("utf-8")))] == []
+
+
+@pytest.mark.parametrize(
+    ("source", "judged"),
+    [
+        ("isinstance(space, Box)", True),
+        ("if not isinstance(a.space, Box | Lattice): pass", True),
+        ("issubclass(kind, (StateSpace, spaces.Tokens))", True),
+        ("type(space) is Deals", True),
+        ("match space:\n    case Lattice(shape=shape): pass", True),
+        ("isinstance(space, ContinuousSpace)", False),
+        ("isinstance(config, BoxConfig); space = Box((0.0,), (1.0,))", False),
+    ],
+)
+def test_the_rule_of_spaces_catches_what_it_should(source: str, judged: bool):
+    assert judges_by_class(ast.parse(source)) == judged
 
 
 def test_contributing_shows_the_rooms_as_they_are():

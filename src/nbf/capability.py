@@ -65,8 +65,8 @@ def require(subject: object, kind: type[Offered], who: str, instead: str) -> Off
     """
     found = capability(subject, kind)
     if found is None:
-        methods = ", ".join(sorted(name for name in kind.__abstractmethods__ if name in vars(kind)))
-        where = f"nbf.capabilities: {methods}" if methods else "nbf.capabilities"
+        members = {name for name in kind.__abstractmethods__ if name in vars(kind)} | kind.__abstractvars__
+        where = f"nbf.capabilities: {', '.join(sorted(members))}" if members else "nbf.capabilities"
         raise InputError(
             f"{who} needs the capability {kind.__name__} ({where}), which {type(subject).__name__} does not claim. "
             f"{instead}"

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
@@ -160,9 +161,10 @@ class Belief(eqx.Module):
     def log_prob(self, state: State) -> Float[Array, ""]:
         """The log of the probability (or the density) of one state."""
 
-    @abstractmethod
+    @dispatch.from_python
     def log_probs(self, states: State) -> Float[Array, " n"]:
-        """`log_prob` of each state of a set, in whatever way is fastest."""
+        """`log_prob` of each state of a set. A belief that knows a faster way overrides this."""
+        return jax.vmap(self.log_prob)(states)
 
     @abstractmethod
     def expectation(self, function: Callable[[State], Any]) -> Any:
@@ -212,13 +214,13 @@ class BeliefModel(Capable):
     def log_prob(self, embedding: Embedding, states: State, space: StateSpace) -> Float[Array, " n"]:
         """log p_θ of each state."""
 
-    @abstractmethod
     def objective(
         self, key: Key[Array, ""], embeddings: Float[Array, "b m"], states: State, space: StateSpace
     ) -> Float[Array, "b n"]:
-        """What training maximises for b beliefs of n states each: log p_θ, or an unbiased estimate of a lower bound of
-        it. The one method that takes a batch, since one product over all samples of all beliefs is faster than the
-        same under `vmap`."""
+        """What training maximises for b beliefs of n states each: log p_θ, or, if overridden, an unbiased estimate of a
+        lower bound of it. The one method that takes a batch, since one product over all samples of all beliefs is
+        faster than the same under `vmap`."""
+        return jax.vmap(self.log_prob)(embeddings, states, space)
 
     def draw(
         self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace
@@ -227,9 +229,9 @@ class BeliefModel(Capable):
         variance as the model can reach. Unless a model does better, the states are independent."""
         return self.sample(key, embedding, n, space), jnp.zeros(n)
 
-    @abstractmethod
     def prepared(self) -> BeliefModel:
-        """The same model with whatever does not depend on a belief computed once."""
+        """The same model with whatever does not depend on a belief computed once: itself, unless overridden."""
+        return self
 
 
 class FilterInfo(eqx.Module):

@@ -41,9 +41,6 @@ class CategoricalBelief(Belief):
     def log_prob(self, state: State) -> Float[Array, ""]:
         return jnp.log(self.probs[self.environment.index(state)])
 
-    def log_probs(self, states: State) -> Float[Array, " n"]:
-        return jax.vmap(self.log_prob)(states)
-
     def expectation(self, function: Callable[[State], Any]) -> Any:
         values = jax.vmap(function)(self.environment.states())
         return jax.tree.map(lambda value: jnp.tensordot(self.probs, value, axes=1), values)

@@ -14,9 +14,9 @@ from jax.scipy.special import ndtr, ndtri
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Key
 
+from nbf.capabilities import ContinuousSpace
 from nbf.contracts import Belief
 from nbf.errors import InputError
-from nbf.spaces import Box
 
 NARROWEST = 1e-5
 """The least entry on the root's diagonal, relative to half the side of the box: without variance there is no
@@ -33,10 +33,10 @@ class GaussianBelief(Belief):
     mean: Float[Array, " d"]
     root: Float[Array, "d d"]
     """Lower triangular with a positive diagonal."""
-    space: Box
+    space: ContinuousSpace
 
     @classmethod
-    def of(cls, mean: Float[Array, " d"], root: Float[Array, "d k"], space: Box) -> GaussianBelief:
+    def of(cls, mean: Float[Array, " d"], root: Float[Array, "d k"], space: ContinuousSpace) -> GaussianBelief:
         """Build one from any root of the covariance, which may be singular.
 
         Args:
@@ -57,19 +57,16 @@ class GaussianBelief(Belief):
         return cls(mean, jnp.fill_diagonal(lower, least, inplace=False), space)
 
     def sample(self, key: Key[Array, ""], n: int) -> Float[Array, "n d"]:
-        return self._inside(self.mean + jax.random.normal(key, (n, self.mean.shape[0])) @ self.root.T)
+        return self.space.nearest(self.mean + jax.random.normal(key, (n, self.mean.shape[0])) @ self.root.T)
 
     def log_prob(self, state: Float[Array, " d"]) -> Float[Array, ""]:
         whitened = solve_triangular(self.root, state - self.mean, lower=True)
         return jnp.sum(norm.logpdf(whitened)) - jnp.sum(jnp.log(jnp.diagonal(self.root)))
 
-    def log_probs(self, states: Float[Array, "n d"]) -> Float[Array, " n"]:
-        return jax.vmap(self.log_prob)(states)
-
     def points(self) -> Float[Array, "k d"]:
         """The 2d points of the spherical cubature rule, mean ± √d times each column of the root, clipped."""
         steps = math.sqrt(self.mean.shape[0]) * self.root.T
-        return self._inside(self.mean + jnp.concatenate([steps, -steps]))
+        return self.space.nearest(self.mean + jnp.concatenate([steps, -steps]))
 
     def expectation(self, function: Callable[[Any], Any]) -> Any:
         # Exact for polynomials up to the third degree where no wall is near.
@@ -98,8 +95,3 @@ class GaussianBelief(Belief):
         inner = ndtr((columns - centre[..., None]) / self.root[1, 1])
         shares = jnp.diff(inner, axis=-1, prepend=0.0, append=1.0)
         return jnp.diff(below)[:, None] * jnp.einsum("q,rqc->rc", jnp.asarray(weights / 2.0, jnp.float32), shares)
-
-    def _inside(self, states: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        if not self.space.bounded:
-            return states
-        return jnp.clip(states, jnp.asarray(self.space.low), jnp.asarray(self.space.high))

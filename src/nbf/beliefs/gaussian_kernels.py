@@ -24,16 +24,19 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from nbf.beliefs.kde import IMAGES, circular_mean, unit_bandwidth
 from nbf.beliefs.particles import ParticleBelief
+from nbf.capabilities import ContinuousSpace, FiniteSpace
+from nbf.capability import capability
 from nbf.contracts import Belief, StateSpace
 from nbf.errors import InputError
 from nbf.resampling import schemes as resampling
 from nbf.resampling.weights import effective_sample_size, normalize
-from nbf.spaces import Box, Lattice
 
 NARROWEST = 1e-3
 """Standard deviation of the least kernel, relative to half the side of a box: one particle has no deviation."""
 NARROWEST_ON_LATTICE = 0.3
 """The same on a lattice, in cells: the mass of nine cells in ten stays where it is."""
+KernelSpace = ContinuousSpace | FiniteSpace
+"""Where nearby states are alike: a `Box` or a `Lattice`, for example."""
 
 
 class GaussianKernels(Belief):
@@ -44,7 +47,7 @@ class GaussianKernels(Belief):
     """Normalised."""
     root: Float[Array, "d d"]
     """Lower triangular root of the covariance of a kernel."""
-    space: Box | Lattice
+    space: KernelSpace
 
     @classmethod
     def of(cls, particles: ParticleBelief, space: StateSpace, scale: float | Float[Array, ""] = 1.0) -> GaussianKernels:
@@ -58,22 +61,27 @@ class GaussianKernels(Belief):
         Returns:
             The belief.
         """
-        box = kernel_space(space)
+        space = kernel_space(space)
+        continuous = capability(space, ContinuousSpace)
         log_weights = normalize(particles.log_weights)[0]
         points = jnp.asarray(particles.states, jnp.float32)
         weights = jnp.exp(log_weights)
         # Entries without weight may be anything: they take the place of the heaviest.
         known = jnp.where(weights[:, None] > 0, points, points[jnp.argmax(weights)])
-        centred = _apart(known, _mean(known, weights, box), box)
+        if continuous is None or not continuous.circular:
+            mean = weights @ known
+        else:
+            mean = circular_mean(known, weights[:, None], continuous)
+        centred = space.difference(known, mean)
         d = points.shape[1]
         width = scale * unit_bandwidth(d, effective_sample_size(log_weights))
         covariance = width**2 * (centred.T * weights) @ centred
-        if isinstance(box, Lattice):
+        if continuous is None:
             root = jnp.diag(jnp.sqrt(jnp.diag(covariance) + NARROWEST_ON_LATTICE**2))
         else:
-            least = (NARROWEST * jnp.asarray(box.scale)) ** 2 + 1e-4 * jnp.diag(covariance)
+            least = (NARROWEST * jnp.asarray(continuous.scale)) ** 2 + 1e-4 * jnp.diag(covariance)
             root = jnp.linalg.cholesky(covariance + jnp.diag(least))
-        return cls(particles.states, log_weights, root, box)
+        return cls(particles.states, log_weights, root, space)
 
     def sample(self, key: Key[Array, ""], n: int) -> Array:
         choice_key, noise_key = jax.random.split(key)
@@ -91,26 +99,25 @@ class GaussianKernels(Belief):
         """
         centres = jnp.asarray(self.states, jnp.float32)[chosen]
         drawn = centres + jax.random.normal(key, centres.shape) @ self.root.T
-        if isinstance(self.space, Lattice):
-            return jnp.round(drawn).astype(jnp.int32)
-        return self.space.nearest(drawn)
+        continuous = capability(self.space, ContinuousSpace)
+        return jnp.round(drawn).astype(jnp.int32) if continuous is None else continuous.nearest(drawn)
 
     def log_prob(self, state: Array) -> Float[Array, ""]:
         return self.log_probs(state[None])[0]
 
     def log_probs(self, states: Array) -> Float[Array, " k"]:
         places, centres = jnp.asarray(states, jnp.float32)[:, None], jnp.asarray(self.states, jnp.float32)
-        differences = _apart(places, centres, self.space)
-        kernels = self._cells(differences) if isinstance(self.space, Lattice) else self._wrapped(differences)
+        differences = self.space.difference(places, centres)
+        continuous = capability(self.space, ContinuousSpace)
+        kernels = self._cells(differences) if continuous is None else self._wrapped(differences, continuous)
         return jax.nn.logsumexp(jnp.where(self.log_weights > -jnp.inf, self.log_weights + kernels, -jnp.inf), axis=1)
 
-    def _wrapped(self, differences: Float[Array, "k n d"]) -> Float[Array, "k n"]:
+    def _wrapped(self, differences: Float[Array, "k n d"], space: ContinuousSpace) -> Float[Array, "k n"]:
         """The kernels, summed over the images of circular coordinates."""
-        assert isinstance(self.space, Box)
-        if not self.space.circular:
+        if not space.circular:
             return self._density(differences)
-        period = 2.0 * self.space.scale
-        turns = itertools.product(*(IMAGES if wraps else (0.0,) for wraps in self.space.wraps))
+        period = 2.0 * space.scale
+        turns = itertools.product(*(IMAGES if wraps else (0.0,) for wraps in space.wraps))
         images = [self._density(differences + np.asarray(turn, np.float32) * period) for turn in turns]
         return jax.nn.logsumexp(jnp.stack(images), axis=0)
 
@@ -132,29 +139,30 @@ class GaussianKernels(Belief):
         return ParticleBelief(self.states, self.log_weights).expectation(function)
 
 
-def _mean(points: Float[Array, "n d"], weights: Float[Array, " n"], space: Box | Lattice) -> Float[Array, " d"]:
-    """The weighted mean; along circular coordinates, of directions."""
-    if isinstance(space, Box) and space.circular:
-        return circular_mean(points, weights[:, None], space)
-    return weights @ points
-
-
-def _apart(first: Float[Array, "*n d"], second: Float[Array, "*m d"], space: Box | Lattice) -> Float[Array, "*k d"]:
-    """The difference of points; along circular coordinates the shorter way round."""
-    return space.difference(first, second) if isinstance(space, Box) else first - second
-
-
-def kernel_space(space: StateSpace) -> Box | Lattice:
-    """Tell whether a space has kernels.
+def has_kernels(space: StateSpace) -> bool:
+    """Tell whether nearby states are alike, so that there are kernels on particles.
 
     Args:
         space: Of the states.
 
     Returns:
-        The same space; raises `InputError` unless it is a `Box` or a `Lattice`.
+        A static fact.
     """
-    if isinstance(space, Box | Lattice):
-        return space
+    return any(capability(space, kind) is not None for kind in (ContinuousSpace, FiniteSpace))
+
+
+def kernel_space(space: StateSpace) -> KernelSpace:
+    """See a space as one with kernels.
+
+    Args:
+        space: Of the states.
+
+    Returns:
+        The same space; raises `InputError` unless it has kernels.
+    """
+    found = capability(space, ContinuousSpace) or capability(space, FiniteSpace)
+    if found is not None:
+        return found
     raise InputError(
         f"A kernel density needs a Box or a Lattice, where nearby states are alike; got {space.signature}. "
         "Use ParticleFilter, or a neural filter."

@@ -17,11 +17,11 @@ from jaxtyping import Array, Float, Int, Key
 from nbf.beliefs.gaussian import GaussianBelief
 from nbf.beliefs.kde import KernelDensityBelief
 from nbf.beliefs.particles import ParticleBelief
+from nbf.capabilities import ContinuousSpace
 from nbf.contracts import Belief
 from nbf.errors import InputError
 from nbf.resampling import schemes as resampling
 from nbf.resampling.weights import normalize, scaled
-from nbf.spaces import Box
 
 PAD = 0.5
 """How far beyond the walls the density of a model is still counted, in the outermost cells."""
@@ -36,7 +36,7 @@ class HistogramBelief(Belief):
 
     masses: Float[Array, "places places"]
     """Normalised."""
-    space: Box
+    space: ContinuousSpace
 
     @property
     def resolution(self) -> int:
@@ -61,9 +61,6 @@ class HistogramBelief(Belief):
         density = self.coarsen(self.resolution)[row, column] / jnp.prod(self.side)
         return jnp.where(self.space.contains(state), jnp.log(density), -jnp.inf)
 
-    def log_probs(self, states: Float[Array, "n 2"]) -> Float[Array, " n"]:
-        return jax.vmap(self.log_prob)(states)
-
     def expectation(self, function: Callable[[Any], Any]) -> Any:
         rows, columns = places(self.space, self.resolution)
         points = jnp.stack(jnp.meshgrid(rows, columns, indexing="ij"), axis=-1).reshape(-1, 2)
@@ -85,7 +82,7 @@ class HistogramBelief(Belief):
         return gather.T @ self.masses @ gather
 
 
-def places(space: Box, resolution: int) -> tuple[Float[Array, " places"], Float[Array, " places"]]:
+def places(space: ContinuousSpace, resolution: int) -> tuple[Float[Array, " places"], Float[Array, " places"]]:
     """List the coordinates of the places of a histogram.
 
     Args:
@@ -103,13 +100,13 @@ def places(space: Box, resolution: int) -> tuple[Float[Array, " places"], Float[
     return rows, columns
 
 
-def _cell(state: Float[Array, " 2"], space: Box, cells: int) -> Int[Array, " 2"]:
+def _cell(state: Float[Array, " 2"], space: ContinuousSpace, cells: int) -> Int[Array, " 2"]:
     """The row and column of the cell in which a point lies; points beyond the walls count as the nearest one inside."""
     place = jnp.floor((space.rescale(space.nearest(state) if space.circular else state) + 1.0) * (cells / 2.0))
     return jnp.clip(place, 0, cells - 1).astype(jnp.int32)
 
 
-def cell_probabilities(belief: Belief, space: Box, cells: int = 100) -> Float[Array, " cells"]:
+def cell_probabilities(belief: Belief, space: ContinuousSpace, cells: int = 100) -> Float[Array, " cells"]:
     """Compute the mass that a belief gives to each cell of a plane.
 
     That of particles is their weighted histogram; that of a histogram, a kernel density or a Gaussian is exact or
@@ -137,7 +134,7 @@ def cell_probabilities(belief: Belief, space: Box, cells: int = 100) -> Float[Ar
     return _centre_masses(belief, space, cells)
 
 
-def _centre_masses(belief: Belief, space: Box, cells: int) -> Float[Array, " cells"]:
+def _centre_masses(belief: Belief, space: ContinuousSpace, cells: int) -> Float[Array, " cells"]:
     """The normalised density at the centres of the cells, and of those beyond the walls."""
     more = [
         0 if wraps else round(PAD / (2.0 * float(scale) / cells))

@@ -22,10 +22,10 @@ from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Int, Key
 
 from nbf.beliefs.particles import ParticleBelief
+from nbf.capabilities import ContinuousSpace
 from nbf.contracts import Belief
 from nbf.resampling import schemes as resampling
 from nbf.resampling.weights import effective_sample_size, normalize
-from nbf.spaces import Box
 
 NARROWEST = 1e-3
 """The least bandwidth, relative to half the side of the box: one particle has no deviation, hence no density."""
@@ -50,7 +50,7 @@ def unit_bandwidth(dimension: int, n: float | Float[Array, ""]) -> Any:
 
 
 def silverman(
-    states: Float[Array, "n d"], log_weights: Float[Array, " n"], space: Box | None = None
+    states: Float[Array, "n d"], log_weights: Float[Array, " n"], space: ContinuousSpace | None = None
 ) -> Float[Array, " d"]:
     """Compute Silverman's bandwidth.
 
@@ -74,7 +74,9 @@ def silverman(
     return deviation * unit_bandwidth(d, effective_sample_size(log_weights))
 
 
-def circular_mean(states: Float[Array, "n d"], weights: Float[Array, "n 1"], space: Box) -> Float[Array, " d"]:
+def circular_mean(
+    states: Float[Array, "n d"], weights: Float[Array, "n 1"], space: ContinuousSpace
+) -> Float[Array, " d"]:
     """Compute the mean of weighted points; along circular coordinates it is the direction of the mean of unit vectors.
 
     Args:
@@ -101,10 +103,10 @@ class KernelDensityBelief(Belief):
     log_weights: Float[Array, " n"]
     """Normalised."""
     bandwidth: Float[Array, " d"]
-    space: Box
+    space: ContinuousSpace
 
     @classmethod
-    def of(cls, particles: ParticleBelief, space: Box) -> KernelDensityBelief:
+    def of(cls, particles: ParticleBelief, space: ContinuousSpace) -> KernelDensityBelief:
         """Smooth particles with Silverman's bandwidth, or `NARROWEST` if that is larger.
 
         Args:
@@ -142,9 +144,6 @@ class KernelDensityBelief(Belief):
             images = jnp.stack([norm.logpdf(apart + turns * period, 0.0, self.bandwidth) for turns in IMAGES])
             kernels = jnp.where(self.space.wraps, jax.nn.logsumexp(images, axis=0), kernels)
         return jax.nn.logsumexp(self.log_weights + jnp.sum(kernels, axis=1))
-
-    def log_probs(self, states: Float[Array, "k d"]) -> Float[Array, " k"]:
-        return jax.vmap(self.log_prob)(states)
 
     def expectation(self, function: Callable[[Any], Any]) -> Any:
         return ParticleBelief(self.states, self.log_weights).expectation(function)

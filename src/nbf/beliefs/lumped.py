@@ -154,9 +154,6 @@ class LumpedBelief(Belief):
         legal &= ~jnp.any(state.rest & (jnp.arange(self.symbols) == state.first))
         return jnp.where(legal, jnp.log(self.masses[place(state, first=self._first)]), -jnp.inf)
 
-    def log_probs(self, states: State) -> Float[Array, " n"]:
-        return jax.vmap(self.log_prob)(states)
-
     def expectation(self, function: Callable[[LumpedState], Any]) -> Any:
         masses = self.masses.ravel()
         states = self._states(*jnp.divmod(jnp.arange(masses.shape[0]), self.masses.shape[1]))

@@ -67,9 +67,6 @@ class ParticleBelief(Belief):
         # Rounding of the weights must not make a probability above one.
         return jnp.minimum(log_total, 0.0)
 
-    def log_probs(self, states: State) -> Float[Array, " n"]:
-        return jax.vmap(self.log_prob)(states)
-
     def expectation(self, function: Callable[[State], Any]) -> PyTree:
         return _means(self.log_weights, jax.vmap(function)(self.states))
 

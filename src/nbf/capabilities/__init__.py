@@ -19,10 +19,11 @@ from nbf.capabilities.environments import (
 )
 from nbf.capabilities.families import Episodic, ExactSource, Scheduled
 from nbf.capabilities.models import EvenDraws, ListedStates, MeanFeatures, Reader, RecurrentModel
-from nbf.capabilities.spaces import ContinuousSpace, FiniteSpace
+from nbf.capabilities.spaces import ContinuousSpace, DealSpace, FiniteSpace, SequenceSpace
 
 __all__ = [
-    "ContinuousSpace", "Drifting", "Enumerable", "Episodic", "EvenDraws", "ExactSource", "FiniteSpace",
+    "ContinuousSpace", "DealSpace", "Drifting", "Enumerable", "Episodic", "EvenDraws", "ExactSource", "FiniteSpace",
     "GaussianDynamics", "KnownTransitions", "ListedStates", "LookAhead", "Lumpable", "MeanFeatures", "Prefixes",
-    "Reader", "RecurrentModel", "Scheduled", "StateEmission", "StaticState", "Stencil", "TransitionMatrix",
+    "Reader", "RecurrentModel", "Scheduled", "SequenceSpace", "StateEmission", "StaticState", "Stencil",
+    "TransitionMatrix",
 ]  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
@@ -11,11 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from nbf.capabilities.spaces import FiniteSpace, SequenceSpace
 from nbf.capability import Capability
 from nbf.contracts import Environment, Observation, Policy, State
-
-if TYPE_CHECKING:
-    from nbf.spaces import Lattice, Tokens
 
 
 class Enumerable(Environment, Capability):
@@ -76,7 +73,7 @@ class Stencil(KnownTransitions, Capability):
         policy: π.
     """
 
-    space: eqx.AbstractVar[Lattice]
+    space: eqx.AbstractVar[FiniteSpace]
 
     @property
     @abstractmethod
@@ -200,7 +197,7 @@ class Lumpable(Environment, Capability):
         observation: y.
     """
 
-    space: eqx.AbstractVar[Tokens]
+    space: eqx.AbstractVar[SequenceSpace]
 
     @property
     @abstractmethod

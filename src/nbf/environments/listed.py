@@ -22,12 +22,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from nbf import prng
-from nbf.capabilities import Enumerable, KnownTransitions
-from nbf.capability import Capability
+from nbf.capabilities import Enumerable, FiniteSpace, KnownTransitions
+from nbf.capability import Capability, capability
 from nbf.contracts import Policy, State, StateSpace
 from nbf.environments.functional import FunctionalEnvironment, environment
 from nbf.errors import InputError
-from nbf.spaces import Lattice
 
 
 def _still(state: State, policy: Policy, *more: PyTree) -> tuple[State, Float[Array, " 1"]]:
@@ -142,11 +141,12 @@ def _listing(
             "`states`, all of them, and `index`, the position of one, belong together: give both, or neither."
         )
     if states is None or index is None:
-        if not isinstance(space, Lattice):
+        finite = capability(space, FiniteSpace)
+        if finite is None:
             raise InputError(
                 f"Only the points of a Lattice list themselves; for {space.signature} give `states` and `index`."
             )
-        return (lambda: jnp.asarray(space.points())), space.index
+        return (lambda: jnp.asarray(finite.points())), finite.index
     return states if callable(states) else (lambda: jax.tree.map(jnp.asarray, states)), index
 
 

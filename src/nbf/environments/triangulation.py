@@ -113,8 +113,7 @@ class Triangulation(LookAhead, StateEmission, Drifting, GaussianDynamics):
 
     def transition(self, key: Key[Array, ""], state: Float[Array, " 2"], policy: ScanPolicy) -> Float[Array, " 2"]:
         mean, deviation = self.drift(policy)
-        moved = state + mean + deviation * jax.random.normal(key, (2,))
-        return jnp.clip(moved, jnp.asarray(self.space.low), jnp.asarray(self.space.high))
+        return self.space.nearest(state + mean + deviation * jax.random.normal(key, (2,)))
 
     def distance(self, position: Float[Array, " 2"]) -> Float[Array, ""]:
         """Compute the distance to the active beacon.

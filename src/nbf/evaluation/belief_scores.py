@@ -1,7 +1,7 @@
 """How good a belief is beside the true state and a reference belief: what `nbf.compare` measures at every step.
 
 The log score is the log of the probability (or density) that a belief gives to the true state. Weighted particles have
-no density: over a `Box` they are smoothed by a kernel (`nbf.beliefs.kde`). The divergence to a reference belief is
+no density: over real vectors they are smoothed by a kernel (`nbf.beliefs.kde`). The divergence to a reference belief is
 Jensen-Shannon's where all states can be listed, and the energy distance elsewhere.
 """
 
@@ -17,13 +17,12 @@ from jaxtyping import Array, Float, Key
 
 from nbf.beliefs.kde import KernelDensityBelief
 from nbf.beliefs.particles import ParticleBelief
-from nbf.capabilities import Enumerable, FiniteSpace
+from nbf.capabilities import ContinuousSpace, Enumerable, FiniteSpace
 from nbf.capability import capability
 from nbf.contracts import Belief, Environment, State
 from nbf.evaluation.divergence import jensen_shannon, state_probabilities
 from nbf.evaluation.energy import mean_distance, mean_pairwise_distance
 from nbf.resampling.weights import normalize
-from nbf.spaces import Box
 
 DRAWS = 512
 """Draws by which a belief is known where its states cannot be listed. Of fewer particles each counts by its weight."""
@@ -121,8 +120,9 @@ def log_prob(belief: Belief, state: State, environment: Environment) -> Float[Ar
     Returns:
         The log-probability; -inf where the belief excludes the state.
     """
-    if isinstance(belief, ParticleBelief) and isinstance(environment.space, Box):
-        belief = KernelDensityBelief.of(belief, environment.space)
+    continuous = capability(environment.space, ContinuousSpace)
+    if isinstance(belief, ParticleBelief) and continuous is not None:
+        belief = KernelDensityBelief.of(belief, continuous)
     return belief.log_prob(state)
 
 

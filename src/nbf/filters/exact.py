@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
-from nbf.beliefs.categorical import CategoricalBelief, TransitionKernel, bayes, transition_kernel
+from nbf.beliefs.categorical import CategoricalBelief, bayes, transition_kernel
 from nbf.capabilities import Enumerable
 from nbf.capability import require
 from nbf.contracts import Environment, Filter, FilterInfo, Observation, Policy
@@ -30,37 +30,54 @@ class ExactFilter(Filter):
         branches = transition_kernel(environment, policy)
         size = jnp.asarray(state.shape[0], state.dtype)
         if observation is None:
-            predicted, some = _prediction(branches, state)
-            info = FilterInfo(jnp.where(some, size, 0.0), jnp.where(some, 0.0, -jnp.inf), jnp.int32(1), ~some)
-            return predicted, info
+            predicted, some = normalized(branches.predict(state), state)
+            return predicted, exact_info(size, some, 0.0)
         posterior, log_evidence = bayes(state, observation, environment, branches)
-        impossible = ~(log_evidence > -jnp.inf)
-        kept = jax.lax.cond(impossible, lambda: _prediction(branches, state)[0], lambda: posterior)
-        info = FilterInfo(
-            ess=jnp.where(impossible, 0.0, size),
-            log_evidence=jnp.where(impossible, -jnp.inf, log_evidence),
-            attempts=jnp.int32(1),
-            recovered=impossible,
-            invalid=branches.invalid(state, observation, environment),
-        )
-        return kept, info
+        possible = log_evidence > -jnp.inf
+        kept = jax.lax.cond(possible, lambda: posterior, lambda: normalized(branches.predict(state), state)[0])
+        return kept, exact_info(size, possible, log_evidence, branches.invalid(state, observation, environment))
 
     def belief(self, state: Float[Array, " states"], environment: Environment) -> CategoricalBelief:
         return CategoricalBelief(state, _enumerable(environment))
 
 
-def _prediction(
-    branches: TransitionKernel, state: Float[Array, " states"]
-) -> tuple[Float[Array, " states"], Bool[Array, ""]]:
-    """The belief after a step without an observation, and whether the transition had any probability.
+def normalized(
+    moved: Float[Array, "*states"], state: Float[Array, "*states"]
+) -> tuple[Float[Array, "*states"], Bool[Array, ""]]:
+    """Normalise a prediction, since the rounding of thousands of them would add up.
 
-    Normalised, since the rounding of thousands of predictions would add up. Under a policy whose probabilities are all
-    zero (or NaN), the belief stays as it is.
+    Args:
+        moved: The masses after a transition.
+        state: Those before it.
+
+    Returns:
+        The prediction, and whether it has any mass: under a policy whose probabilities are all zero (or NaN), the
+        belief stays as it was.
     """
-    moved = branches.predict(state)
     total = jnp.sum(moved)
     some = (total > 0) & (total < jnp.inf)
     return jnp.where(some, moved / jnp.where(some, total, 1.0), state), some
+
+
+def exact_info(
+    size: Float[Array, ""],
+    possible: Bool[Array, ""],
+    log_evidence: float | Float[Array, ""],
+    invalid: int | Int[Array, ""] = 0,
+) -> FilterInfo:
+    """Tell of a step that sums over all states.
+
+    Args:
+        size: How many states, which is the effective sample size.
+        possible: Whether the observation, or without one the transition, had any probability.
+        log_evidence: Of the observation; 0 without one.
+        invalid: Likelihoods that were no numbers.
+
+    Returns:
+        What the step tells.
+    """
+    evidence = jnp.where(possible, log_evidence, -jnp.inf)
+    return FilterInfo(jnp.where(possible, size, 0.0), evidence, jnp.int32(1), ~possible, jnp.int32(invalid))
 
 
 def _enumerable(environment: Environment) -> Enumerable:

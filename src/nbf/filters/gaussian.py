@@ -24,8 +24,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
 from nbf.beliefs.gaussian import GaussianBelief
-from nbf.capabilities import GaussianDynamics
-from nbf.capability import require
+from nbf.capabilities import ContinuousSpace, GaussianDynamics
+from nbf.capability import capability, require
 from nbf.contracts import Environment, Filter, FilterInfo, Observation, Policy
 from nbf.errors import InputError
 from nbf.filters.checks import check_counts
@@ -39,7 +39,6 @@ from nbf.filters.linearization import (
     triangular,
 )
 from nbf.resampling.likelihoods import is_invalid, log_likelihoods
-from nbf.spaces import Box
 
 
 class Moments(eqx.Module):
@@ -242,20 +241,21 @@ def _choose(condition: Bool[Array, ""], these: Any, those: Any) -> Any:
     return jax.tree.map(lambda this, that: jnp.where(condition, this, that), these, those)
 
 
-def _box(environment: Environment) -> Box:
-    if not isinstance(environment.space, Box):
+def _box(environment: Environment) -> ContinuousSpace:
+    space = capability(environment.space, ContinuousSpace)
+    if space is None:
         raise InputError(
             "A Gaussian filter needs states that are real vectors, in a Box; "
             f"{type(environment).__name__} has {environment.space.signature}. Use a particle filter."
         )
-    if environment.space.circular:
+    if space.circular:
         raise InputError(
             f"A Gaussian filter knows no circular coordinates; {type(environment).__name__} has "
-            f"{environment.space.signature}. Use RegularizedParticleFilter, whose kernels wrap; or, if the belief is "
+            f"{space.signature}. Use RegularizedParticleFilter, whose kernels wrap; or, if the belief is "
             "always narrow, leave `circular` out, let the angle run on beyond its ends, and wrap it where it is "
             "observed."
         )
-    return environment.space
+    return space
 
 
 def _dynamics(environment: Environment) -> GaussianDynamics:

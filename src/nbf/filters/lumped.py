@@ -22,6 +22,7 @@ from nbf.beliefs.lumped import LumpedBelief, sets_of
 from nbf.capabilities import Lumpable
 from nbf.capability import require
 from nbf.contracts import Environment, Filter, FilterInfo, Observation, Policy
+from nbf.filters.exact import exact_info, normalized
 from nbf.resampling.likelihoods import is_invalid
 from nbf.resampling.weights import scaled
 
@@ -62,8 +63,7 @@ class LumpedFilter(Filter):
         lumped = jnp.asarray(state.masses.size, state.masses.dtype)
         if observation is None:
             predicted, some = step.prediction()
-            info = FilterInfo(jnp.where(some, lumped, 0.0), jnp.where(some, 0.0, -jnp.inf), jnp.int32(1), ~some)
-            return predicted, info
+            return predicted, exact_info(lumped, some, 0.0)
         log_likelihoods = environment.choice_log_likelihoods(observation)
         likelihood, log_scale = scaled(log_likelihoods)
         joint = step.weighed(likelihood)
@@ -71,13 +71,8 @@ class LumpedFilter(Filter):
         possible = (evidence > 0) & (evidence < jnp.inf)
         scale = jnp.where(possible, evidence, 1.0)
         posterior = LumpedMasses(joint / scale, step.size)
-        info = FilterInfo(
-            ess=jnp.where(possible, lumped, 0.0),
-            log_evidence=jnp.where(possible, jnp.log(scale) + log_scale, -jnp.inf),
-            attempts=jnp.int32(1),
-            recovered=~possible,
-            invalid=jnp.sum(is_invalid(log_likelihoods), dtype=jnp.int32),
-        )
+        invalid = jnp.sum(is_invalid(log_likelihoods), dtype=jnp.int32)
+        info = exact_info(lumped, possible, jnp.log(scale) + log_scale, invalid)
         return jax.lax.cond(possible, lambda: posterior, lambda: step.prediction()[0]), info
 
     def belief(self, state: LumpedMasses, environment: Environment) -> LumpedBelief:
@@ -109,9 +104,7 @@ class _Step:
     def prediction(self) -> tuple[LumpedMasses, Bool[Array, ""]]:
         """The belief without an observation, and whether the policy gave any probability; else it stays as it was."""
         moved = self.weighed(jnp.ones(self.parents.shape[1], self.before.masses.dtype))
-        total = jnp.sum(moved)
-        some = (total > 0) & (total < jnp.inf)
-        masses = jnp.where(some, moved / jnp.where(some, total, 1.0), self.before.masses)
+        masses, some = normalized(moved, self.before.masses)
         return LumpedMasses(masses, jnp.where(some, self.size, self.before.size)), some
 
 

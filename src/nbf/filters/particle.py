@@ -17,6 +17,8 @@ from nbf import prng
 from nbf.beliefs.kde import KernelDensityBelief
 from nbf.beliefs.particles import ParticleBelief
 from nbf.calls import SpaceOf, space_of
+from nbf.capabilities import ContinuousSpace
+from nbf.capability import capability
 from nbf.contracts import Environment, Filter, FilterInfo, Observation, Policy, State
 from nbf.errors import InputError
 from nbf.filters.attempts import diverged, padded, some_weight, until_some_weight
@@ -24,7 +26,6 @@ from nbf.filters.checks import check_counts
 from nbf.resampling.likelihoods import count_invalid, log_likelihoods
 from nbf.resampling.schemes import RESAMPLERS
 from nbf.resampling.weights import effective_sample_size, normalize, uniform_log_weights
-from nbf.spaces import Box
 
 
 class ParticleState(NamedTuple):
@@ -100,11 +101,12 @@ class ParticleFilter(Filter):
         return jax.tree.map(lambda old, new: jnp.where(some_weight(prior), new, old), state, after), info
 
     def belief(self, state: ParticleState, environment: Environment) -> ParticleBelief:
-        if not isinstance(environment.space, Box):
+        continuous = capability(environment.space, ContinuousSpace)
+        if continuous is None:
             return ParticleBelief(state.states, state.log_weights)
         # States without weight may be NaN.
         sound = ParticleBelief(padded(state.states, state.log_weights), state.log_weights)
-        return ParticleBelief(state.states, state.log_weights, KernelDensityBelief.of(sound, environment.space))
+        return ParticleBelief(state.states, state.log_weights, KernelDensityBelief.of(sound, continuous))
 
     def _parents(self, key: Key[Array, ""], state: ParticleState, attempt: Int[Array, ""]) -> ParticleState:
         """The carried set, resampled if its ESS is low, and before every attempt but the first."""

@@ -25,13 +25,13 @@ from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Int, Key
 
 from nbf.beliefs.histogram import HistogramBelief
-from nbf.capabilities import Drifting
-from nbf.capability import require
+from nbf.capabilities import ContinuousSpace, Drifting
+from nbf.capability import capability, require
 from nbf.contracts import Environment, Filter, FilterInfo, Observation, Policy
 from nbf.errors import InputError
 from nbf.filters.checks import check_counts
+from nbf.filters.exact import exact_info
 from nbf.resampling.likelihoods import is_invalid, log_likelihood_of
-from nbf.spaces import Box
 
 FAR = 12.0
 """Standard deviations beyond which a Gaussian is zero in float32."""
@@ -65,21 +65,14 @@ class PointMassFilter(Filter):
         predicted = self.predict(state, environment, policy)
         size = jnp.asarray(float(state.size))
         if observation is None:
-            return predicted, FilterInfo(size, jnp.zeros(()), jnp.int32(1), jnp.bool_(False))
+            return predicted, exact_info(size, jnp.bool_(True), 0.0)
         likelihood, log_scale, invalid = self._likelihood(predicted, observation, environment)
         joint = predicted * likelihood
         evidence = jnp.sum(joint)
-        impossible = ~(evidence > 0)
-        posterior = joint / jnp.where(impossible, 1.0, evidence)
-        log_evidence = jnp.log(evidence) + log_scale
-        info = FilterInfo(
-            ess=jnp.where(impossible, 0.0, size),
-            log_evidence=jnp.where(impossible, -jnp.inf, log_evidence),
-            attempts=jnp.int32(1),
-            recovered=impossible,
-            invalid=invalid,
-        )
-        return jnp.where(impossible, predicted, posterior), info
+        possible = evidence > 0
+        posterior = joint / jnp.where(possible, evidence, 1.0)
+        info = exact_info(size, possible, jnp.log(evidence) + log_scale, invalid)
+        return jnp.where(possible, posterior, predicted), info
 
     def predict(
         self, state: Float[Array, "places places"], environment: Environment, policy: Policy
@@ -95,7 +88,6 @@ class PointMassFilter(Filter):
             The masses, normalised.
         """
         moving, space = _plane(environment)
-        assert isinstance(environment, Drifting)
         mean, deviation = moving.drift(policy)
         rows, columns = (
             motion(self.resolution, mean[axis] / side, deviation / side)
@@ -183,12 +175,12 @@ def motion(resolution: int, mean: Float[Array, ""], deviation: Float[Array, ""])
     return jnp.maximum(matrix, 0.0)
 
 
-def _plane(environment: Environment) -> tuple[Drifting, Box]:
+def _plane(environment: Environment) -> tuple[Drifting, ContinuousSpace]:
     moving = require(environment, Drifting, "The point-mass filter", "Use a particle filter.")
-    space = environment.space
-    if not isinstance(space, Box) or space.dimension != 2 or not np.all(space.walled):
+    space = capability(environment.space, ContinuousSpace)
+    if space is None or space.dimension != 2 or not np.all(space.walled):
         raise InputError(
             "The point-mass filter needs positions in a bounded Box of 2 dimensions, neither of them circular; "
-            f"{type(environment).__name__} has {space.signature}. Use a particle filter."
+            f"{type(environment).__name__} has {environment.space.signature}. Use a particle filter."
         )
     return moving, space

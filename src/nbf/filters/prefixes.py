@@ -15,6 +15,7 @@ from nbf.beliefs.categorical import CategoricalBelief
 from nbf.capabilities import Prefixes
 from nbf.capability import require
 from nbf.contracts import Environment, Filter, FilterInfo, Observation, Policy
+from nbf.filters.exact import exact_info, normalized
 from nbf.resampling.likelihoods import is_invalid
 
 
@@ -36,13 +37,10 @@ class PrefixFilter(Filter):
         environment = listed(environment)
         probs, branches = jnp.exp(environment.choice_log_probs(policy)), environment.branches
         predicted = jnp.where(environment.over, state, _grown(state, probs, branches))
-        total = jnp.sum(predicted)
-        some = (total > 0) & (total < jnp.inf)
-        kept = jnp.where(some, predicted / jnp.where(some, total, 1.0), state)
+        kept, some = normalized(predicted, state)
         size = jnp.asarray(state.shape[0], state.dtype)
         if observation is None:
-            info = FilterInfo(jnp.where(some, size, 0.0), jnp.where(some, 0.0, -jnp.inf), jnp.int32(1), ~some)
-            return kept, info
+            return kept, exact_info(size, some, 0.0)
         log_likelihoods = environment.choice_log_likelihoods(observation)
         likelihood = jnp.exp(log_likelihoods)
         # At a step that adds nothing, the likelihood is the same for all states.
@@ -51,13 +49,7 @@ class PrefixFilter(Filter):
         evidence = jnp.sum(joint)
         possible = (evidence > 0) & (evidence < jnp.inf)
         scale = jnp.where(possible, evidence, 1.0)
-        info = FilterInfo(
-            ess=jnp.where(possible, size, 0.0),
-            log_evidence=jnp.where(possible, jnp.log(scale), -jnp.inf),
-            attempts=jnp.int32(1),
-            recovered=~possible,
-            invalid=jnp.sum(is_invalid(log_likelihoods), dtype=jnp.int32),
-        )
+        info = exact_info(size, possible, jnp.log(scale), jnp.sum(is_invalid(log_likelihoods), dtype=jnp.int32))
         return jnp.where(possible, joint / scale, kept), info
 
     def belief(self, state: Float[Array, " states"], environment: Environment) -> CategoricalBelief:

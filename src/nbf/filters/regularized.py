@@ -22,7 +22,7 @@ from nbf.beliefs.gaussian_kernels import GaussianKernels, kernel_space
 from nbf.beliefs.kde import KernelDensityBelief
 from nbf.beliefs.particles import ParticleBelief
 from nbf.calls import SpaceOf, space_of
-from nbf.capabilities import LookAhead
+from nbf.capabilities import ContinuousSpace, LookAhead
 from nbf.capability import capability
 from nbf.contracts import Environment, Filter, Observation, Policy, State
 from nbf.errors import InputError
@@ -34,7 +34,6 @@ from nbf.resampling.auxiliary import log_first_stage
 from nbf.resampling.likelihoods import count_invalid, log_likelihoods
 from nbf.resampling.optimal import optimal_resample, split_heavy
 from nbf.resampling.weights import effective_sample_size, normalize, uniform_log_weights
-from nbf.spaces import Box
 
 CANDIDATES, DEFENSIVE = 128, 0.1
 """Defaults of the options of look-ahead."""
@@ -144,7 +143,8 @@ class RegularizedParticleFilter(Filter):
 
     def _guide(self, environment: Environment) -> LookAhead | None:
         """The environment, if it can look ahead and its states are those of a box."""
-        return capability(environment, LookAhead) if isinstance(environment.space, Box) else None
+        continuous = capability(environment.space, ContinuousSpace) is not None
+        return capability(environment, LookAhead) if continuous else None
 
     def _check_used(self, environment: Environment) -> None:
         """Raise if an option was given that does nothing in an environment."""
@@ -156,7 +156,7 @@ class RegularizedParticleFilter(Filter):
             check_unused(who, f"with look-ahead, which {name} has over a Box", **regeneration, **surrogate)
             return
         check_unused(who, f"without look-ahead: {name} does not claim LookAhead over a Box", **ahead)
-        if not isinstance(environment.space, Box):
+        if capability(environment.space, ContinuousSpace) is None:
             check_unused(who, f"over {environment.space.signature}: it needs a Box", **surrogate)
 
     def _size(self, environment: Environment) -> int:
@@ -219,10 +219,7 @@ class RegularizedParticleFilter(Filter):
         return few[chosen], weights + log_total - few_first[chosen]
 
 
-def _box(environment: Environment) -> Box:
-    if not isinstance(environment.space, Box):
-        raise InputError(
-            f"The look-ahead of the regularised particle filter needs a Box; {type(environment).__name__} has "
-            f"states of {environment.space.signature}."
-        )
-    return environment.space
+def _box(environment: Environment) -> ContinuousSpace:
+    space = capability(environment.space, ContinuousSpace)
+    assert space is not None
+    return space

@@ -24,13 +24,14 @@ from jaxtyping import Array, Float, Int, Key
 from nbf import prng
 from nbf.beliefs.kde import unit_bandwidth
 from nbf.beliefs.particles import ParticleBelief
+from nbf.capabilities import ContinuousSpace
+from nbf.capability import capability
 from nbf.contracts import Environment, Policy, State, StateSpace
 from nbf.errors import InputError
 from nbf.filters.attempts import diverged
 from nbf.filters.checks import check_counts
 from nbf.resampling import schemes as resampling
 from nbf.resampling.weights import normalize
-from nbf.spaces import Box
 
 RIDGE = 0.1
 """Of the regression with one simulated point; with n, an n-th of it."""
@@ -61,7 +62,7 @@ class Surrogate(eqx.Module):
         Returns:
             `points` over a box, if they are more than the calls; else as many as the calls.
         """
-        return max(self.points, calls) if isinstance(space, Box) else calls
+        return calls if capability(space, ContinuousSpace) is None else max(self.points, calls)
 
     def __call__(
         self, key: Key[Array, ""], belief: ParticleBelief, environment: Environment, policy: Policy, calls: int
@@ -78,11 +79,11 @@ class Surrogate(eqx.Module):
         Returns:
             Where each point goes; NaN if no simulated one went anywhere finite.
         """
-        states, space = belief.states, environment.space
+        states, space = belief.states, capability(environment.space, ContinuousSpace)
         move = jax.vmap(environment.transition, (0, 0, None))
         if calls >= belief.log_weights.shape[0]:
             return move(prng.split(key, calls), states, policy)
-        assert isinstance(space, Box)
+        assert space is not None
         choice_key, pick_key, noise_key, move_key = prng.split(key, 4)
         log_weights = normalize(belief.log_weights)[0]
         chosen = resampling.systematic_draw(choice_key, log_weights, calls)

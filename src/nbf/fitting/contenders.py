@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from nbf import prng
-from nbf.capabilities import Enumerable, GaussianDynamics, KnownTransitions, Prefixes
+from nbf.capabilities import ContinuousSpace, Enumerable, GaussianDynamics, KnownTransitions, Prefixes
 from nbf.capability import capability
 from nbf.contracts import BeliefModel, Environment, Filter, Policy
 from nbf.errors import InputError
@@ -29,7 +29,6 @@ from nbf.filters.regularized import RegularizedParticleFilter
 from nbf.fitting.fitted import FittedModel
 from nbf.fitting.rows import Kind
 from nbf.fitting.trust import MeasuredTrust
-from nbf.spaces import Box
 
 AFFORDABLE = 2**18
 """Branches of all states together up to which the exact filter runs."""
@@ -122,12 +121,13 @@ def classical(
     found += _branching(environment, policy, budgets)
     sizes = sorted({*budgets, *particles})
     found += [Contender(f"ParticleFilter({n})", "particle", (ParticleFilter(n),), n, float(n)) for n in sizes]
-    if isinstance(environment.space, Box):
-        found += [
-            Contender(f"RegularizedParticleFilter({n})", "regularised", (_regularised(n, trust),), n, float(n))
-            for n in sorted(budgets)
-        ]
-    if trust is not None and isinstance(environment.space, Box):
+    if capability(environment.space, ContinuousSpace) is None:
+        return found, notes
+    found += [
+        Contender(f"RegularizedParticleFilter({n})", "regularised", (_regularised(n, trust),), n, float(n))
+        for n in sorted(budgets)
+    ]
+    if trust is not None:
         scales = ", ".join(f"{trust.at(n).kernel_scale:.2g}" for n in sorted(budgets))
         notes.append(f"Regularised filters have the kernels of the neural ones: {scales} times Silverman's width.")
     return found, notes
@@ -140,12 +140,12 @@ def _regularised(n: int, trust: MeasuredTrust | None) -> RegularizedParticleFilt
 
 def _kalman(environment: Environment, members: int) -> list[Contender]:
     """The filters of Gaussian moments; a call is an evaluation of the moments, or a move of a member."""
-    dynamics = capability(environment, GaussianDynamics)
-    if dynamics is None or not isinstance(environment.space, Box):
+    dynamics, space = capability(environment, GaussianDynamics), capability(environment.space, ContinuousSpace)
+    if dynamics is None or space is None:
         return []
     if dynamics.linear:
         return [Contender("KalmanFilter()", "kalman", (KalmanFilter(),), None, 1.0)]
-    points, members = 2 * environment.space.dimension + 1, max(members, 2)
+    points, members = 2 * space.dimension + 1, max(members, 2)
     ensemble = EnsembleKalmanFilter(members)
     return [
         Contender("ExtendedKalmanFilter()", "kalman", (ExtendedKalmanFilter(),), None, 1.0),

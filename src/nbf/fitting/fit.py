@@ -20,6 +20,8 @@ import jax
 
 from nbf import prng
 from nbf.calls import check_policy
+from nbf.capabilities import ContinuousSpace, FiniteSpace, SequenceSpace
+from nbf.capability import capability
 from nbf.compiling import without_alarms
 from nbf.contracts import Environment, Family, Filter, Policy, StateSpace
 from nbf.environments.functional import as_family
@@ -44,7 +46,6 @@ from nbf.models.dequantization import DequantizedFlowConfig
 from nbf.models.enumerated import EnumeratedDecoderConfig
 from nbf.models.mixture import MixtureConfig
 from nbf.models.set_encoder import MeanConfig, OneHotConfig
-from nbf.spaces import Box, Lattice, Tokens
 from nbf.training import intervals
 from nbf.training.config import FitConfig
 from nbf.training.fit import Fitted, train
@@ -72,12 +73,13 @@ def decoder_for(space: StateSpace) -> AnyDecoder:
     Returns:
         The decoder's config.
     """
-    if isinstance(space, Lattice):
-        listed = space.size <= LARGEST_SOFTMAX or space.dimension == 1
+    finite = capability(space, FiniteSpace)
+    if finite is not None:
+        listed = finite.size <= LARGEST_SOFTMAX or finite.dimension == 1
         return EnumeratedDecoderConfig() if listed else DequantizedFlowConfig()
-    if isinstance(space, Tokens):
+    if capability(space, SequenceSpace) is not None:
         return AutoregressiveConfig()
-    if isinstance(space, Box):
+    if capability(space, ContinuousSpace) is not None:
         return MixtureConfig()
     raise InputError(f"No decoder is known for {space.signature}; give one, or use a Box, a Lattice or Tokens.")
 
@@ -91,8 +93,9 @@ def encoder_for(space: StateSpace) -> AnyEncoder:
     Returns:
         The encoder's config: one-hot for up to `LARGEST_SOFTMAX` states without an order, else the paper's.
     """
-    if isinstance(space, Lattice) and not space.ordered and space.size <= LARGEST_SOFTMAX:
-        return OneHotConfig(space.shape)
+    finite = capability(space, FiniteSpace)
+    if finite is not None and not finite.ordered and finite.size <= LARGEST_SOFTMAX:
+        return OneHotConfig(finite.shape)
     return MeanConfig()
 
 

@@ -10,6 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from nbf import prng
+from nbf.capabilities import ContinuousSpace
+from nbf.capability import capability
 from nbf.contracts import Environment, Filter
 from nbf.errors import InputError
 from nbf.evaluation.belief_scores import DRAWS, LOWEST, ReferenceBelief, smoothed_log_scores
@@ -20,7 +22,6 @@ from nbf.fitting.contenders import PRIOR_PARTICLES, Contender
 from nbf.fitting.episodes import Episodes, StepScores, instance, reference_beliefs, score
 from nbf.fitting.rows import Row, Values, is_better
 from nbf.fitting.timing import microseconds
-from nbf.spaces import Box
 
 MOST_DISAGREEMENT = 0.05
 """Divergence between two runs of the reference from which it is called poor; of an energy distance, times √d."""
@@ -131,7 +132,7 @@ class Race:
         limit, distinct = MOST_DISAGREEMENT, None
         if self.reference.draws is not None:
             limit *= float(np.sqrt(self.reference.draws.shape[-1]))
-            if isinstance(instance(self.episodes, 0)[0].space, Box):
+            if capability(instance(self.episodes, 0)[0].space, ContinuousSpace) is not None:
                 distinct = _distinct(np.asarray(self.reference.draws))
                 told.append(f"{distinct:.0f} different states in {DRAWS} draws")
         sound = second.divergence <= limit and (distinct is None or distinct >= LEAST_DISTINCT)
@@ -146,7 +147,7 @@ def _floored(
     found = np.asarray(log_probs, np.float64)
     found = np.where(np.isnan(found), -np.inf, found)
     counted = isinstance(prior, PredictionFilter) and isinstance(prior.filter, ParticleFilter)
-    if not counted or isinstance(environment.space, Box):
+    if not counted or capability(environment.space, ContinuousSpace) is not None:
         return found
     return np.maximum(found, np.log(0.5 / PRIOR_PARTICLES))
 

@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
-from nbf.capabilities import Enumerable, Episodic, Prefixes
+from nbf.beliefs.gaussian_kernels import has_kernels
+from nbf.capabilities import ContinuousSpace, Enumerable, Episodic, Prefixes
 from nbf.capability import capability, require
 from nbf.contracts import BeliefSource, Environment, Family, Filter, StateSpace
 from nbf.errors import InputError
@@ -28,7 +29,6 @@ from nbf.sources.exact import ExactPosteriors
 from nbf.sources.filtered import FilterPosteriors
 from nbf.sources.pool import BeliefPool
 from nbf.sources.prefixes import PrefixPosteriors
-from nbf.spaces import Box, Lattice
 from nbf.training.config import FitConfig
 from nbf.training.progress import Progress
 
@@ -117,7 +117,8 @@ def belief_source(
             "fit needs a horizon of at least 0, at least 2 particles and a wall_band of at least 0; "
             f"got {horizon}, {particles} and {wall_band}."
         )
-    if wall_band > 0 and not (isinstance(environment.space, Box) and environment.space.walled.any()):
+    space = capability(environment.space, ContinuousSpace)
+    if wall_band > 0 and (space is None or not space.walled.any()):
         raise InputError(
             f"Only a bounded Box has walls; wall_band={wall_band} was given for {environment.space.signature}."
         )
@@ -287,8 +288,7 @@ def rejuvenated(source: Posteriors, environment: Environment) -> FilterPosterior
     Returns:
         The beliefs of a regularised one of the same size; None where states have no kernels.
     """
-    smooth = isinstance(environment.space, Box | Lattice)
-    if not smooth or not isinstance(source, FilterPosteriors | EpisodePosteriors):
+    if not has_kernels(environment.space) or not isinstance(source, FilterPosteriors | EpisodePosteriors):
         return None
     assert isinstance(source.filter, ParticleFilter)
     return replace(source, filter=RegularizedParticleFilter(source.filter.num_particles))
@@ -305,8 +305,8 @@ def _measured(
         if isinstance(source.filter, ParticleFilter):
             ess = effective_sample_size(state.log_weights)
             different = _distinct(state.states) if isinstance(state.states, jax.Array) else None
-        space = environment.space
-        if not isinstance(space, Box) or not space.bounded:
+        space = capability(environment.space, ContinuousSpace)
+        if space is None or not space.bounded:
             return ess, jnp.zeros(()), different
         states = source.filter.belief(state, environment).sample(sample_key, TEACHER_BELIEFS)
         on_wall = (states <= jnp.asarray(space.low)) | (states >= jnp.asarray(space.high))

@@ -26,6 +26,8 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from nbf import prng
+from nbf.capabilities import ContinuousSpace, FiniteSpace
+from nbf.capability import capability
 from nbf.contracts import BeliefModel, Environment, Family, StateSpace
 from nbf.errors import InputError
 from nbf.filters.neural import (
@@ -38,7 +40,6 @@ from nbf.filters.neural import (
 )
 from nbf.filters.regeneration import KernelSmoother
 from nbf.fitting.episodes import draw_episodes, log_scores, log_scores_in_turn
-from nbf.spaces import Box, Lattice
 
 SIZES = (32, 256)
 """Calls of the simulator at which model and kernel are weighed against each other."""
@@ -290,9 +291,10 @@ def log_floor(space: StateSpace) -> float:
     Returns:
         `UNIFORM` of the uniform distribution over a box or a lattice; hardly anything elsewhere.
     """
-    if isinstance(space, Box):
-        return float(np.log(UNIFORM) - np.sum(np.log(2.0 * np.asarray(space.scale, np.float64))))
-    return float(np.log(UNIFORM / space.size)) if isinstance(space, Lattice) else -50.0
+    continuous, finite = capability(space, ContinuousSpace), capability(space, FiniteSpace)
+    if continuous is not None:
+        return float(np.log(UNIFORM) - np.sum(np.log(2.0 * np.asarray(continuous.scale, np.float64))))
+    return -50.0 if finite is None else float(np.log(UNIFORM / finite.size))
 
 
 def _scales(space: StateSpace) -> tuple[float, ...]:

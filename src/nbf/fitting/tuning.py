@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from nbf import prng
-from nbf.capabilities import LookAhead
+from nbf.capabilities import ContinuousSpace, LookAhead
 from nbf.capability import capability
 from nbf.compiling import without_alarms
 from nbf.contracts import Environment, Family, Policy, StateSpace
@@ -23,7 +23,6 @@ from nbf.filters.regularized import RegularizedParticleFilter
 from nbf.fitting.episodes import draw_episodes, log_scores_in_turn
 from nbf.fitting.teacher import horizon_of
 from nbf.fitting.trust import EPISODES, LONGEST, SCALES, log_floor
-from nbf.spaces import Box
 from nbf.training.progress import Progress
 
 
@@ -74,7 +73,8 @@ def tuned(
 def _space(family: Family, seed: int) -> StateSpace:
     """The space of a family's states, if its kernels have a width to choose."""
     environment, _ = family.sample(prng.stream(seed, "tuned"))
-    if isinstance(environment.space, Box) and capability(environment, LookAhead) is not None:
+    continuous = capability(environment.space, ContinuousSpace) is not None
+    if continuous and capability(environment, LookAhead) is not None:
         raise InputError(
             f"{type(environment).__name__} can look ahead, so particles are drawn anew at every step, from a kernel of "
             "fixed width: there is nothing to tune."

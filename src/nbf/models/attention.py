@@ -19,12 +19,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
+from nbf.capabilities import FiniteSpace
+from nbf.capability import capability
 from nbf.contracts import Embedding, State, StateSpace
 from nbf.errors import InputError
 from nbf.models.networks import Perceptron
 from nbf.models.parts import EncoderConfig
 from nbf.models.set_encoder import TABLE_LIMIT, inputs, one_hot_cells
-from nbf.spaces import Lattice
 
 
 def attention_weights(logits: Float[Array, "q h n"]) -> Float[Array, "q h n"]:
@@ -96,9 +97,10 @@ class AttentionEncoder(eqx.Module):
         return jnp.einsum("qhs,hsn->qhn", self.queries, keys) / math.sqrt(size), values
 
     def prepared(self, space: StateSpace) -> AttentionEncoder | AttentionTable:
-        if not isinstance(space, Lattice) or space.size > TABLE_LIMIT:
+        finite = capability(space, FiniteSpace)
+        if finite is None or finite.size > TABLE_LIMIT:
             return self
-        return AttentionTable(*self.scores_and_values(jnp.asarray(space.points()), space), self.output)
+        return AttentionTable(*self.scores_and_values(jnp.asarray(finite.points()), space), self.output)
 
 
 class AttentionTable(eqx.Module):

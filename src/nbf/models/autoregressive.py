@@ -22,7 +22,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from nbf.capabilities import EvenDraws
+from nbf.capabilities import EvenDraws, SequenceSpace
+from nbf.capability import capability, require
 from nbf.contracts import StateSpace
 from nbf.errors import InputError
 from nbf.models.networks import Perceptron
@@ -91,7 +92,7 @@ class Autoregressive(EvenDraws):
     categories: int = eqx.field(static=True)
     """Values of a symbol, K."""
 
-    def __init__(self, key: Key[Array, ""], space: Tokens, condition: int, *, width: int, depth: int):
+    def __init__(self, key: Key[Array, ""], space: SequenceSpace, condition: int, *, width: int, depth: int):
         """Draw the parameters.
 
         Args:
@@ -235,13 +236,14 @@ class Autoregressive(EvenDraws):
     def _ranks(self) -> list[Int[np.ndarray, " _"]]:
         return _ranks(self.length, self.categories, tuple(len(weight) for weight in self.weights[:-1]))
 
-    def _fitting(self, space: StateSpace) -> Tokens:
-        if not isinstance(space, Tokens) or (space.length, space.categories) != (self.length, self.categories):
+    def _fitting(self, space: StateSpace) -> SequenceSpace:
+        found = capability(space, SequenceSpace)
+        if found is None or (found.length, found.categories) != (self.length, self.categories):
             raise InputError(
                 f"This decoder is for {Tokens(self.length, self.categories).signature}; it does not fit "
                 f"{space.signature}: build one for that space."
             )
-        return space
+        return found
 
 
 def _ranks(length: int, categories: int, hidden: tuple[int, ...]) -> list[Int[np.ndarray, " _"]]:
@@ -273,11 +275,12 @@ class AutoregressiveConfig(DecoderConfig):
     """Hidden layers."""
 
     def check(self, space: StateSpace) -> None:
-        if not isinstance(space, Tokens):
+        found = capability(space, SequenceSpace)
+        if found is None:
             raise InputError(f"The autoregressive decoder writes Tokens; it does not fit {space.signature}.")
-        if self.depth and self.width < space.length - 1:
+        if self.depth and self.width < found.length - 1:
             raise InputError(
-                f"width must be at least {space.length - 1}, a unit for each place of {space.signature} but the "
+                f"width must be at least {found.length - 1}, a unit for each place of {space.signature} but the "
                 f"first; got {self.width}."
             )
         largest = space.num_features * (self.width if self.depth else space.num_features)
@@ -286,9 +289,9 @@ class AutoregressiveConfig(DecoderConfig):
                 f"A layer for {space.signature} and width {self.width} would have {largest} weights, more than "
                 f"{LARGEST_LAYER}: use a smaller width or fewer symbols."
             )
-        if space.legal is not None:
-            _check_legal(space.mask(jnp.zeros(0, jnp.int32)), "as the first symbol")
+        if found.legal is not None:
+            _check_legal(found.mask(jnp.zeros(0, jnp.int32)), "as the first symbol")
 
     def build(self, key: Key[Array, ""], space: StateSpace, condition: int) -> Autoregressive:
-        assert isinstance(space, Tokens)
+        space = require(space, SequenceSpace, "The autoregressive decoder", "Use Tokens.")
         return Autoregressive(key, space, condition, width=self.width, depth=self.depth)

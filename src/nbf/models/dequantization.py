@@ -26,7 +26,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
-from nbf.capabilities import EvenDraws
+from nbf.capabilities import EvenDraws, FiniteSpace, SequenceSpace
+from nbf.capability import capability
 from nbf.contracts import Embedding, StateSpace
 from nbf.errors import InputError
 from nbf.models.coupling import Coupling
@@ -34,7 +35,7 @@ from nbf.models.flow import BASES, QUANTILES, check_choice, check_coupling, log_
 from nbf.models.networks import Perceptron, columns
 from nbf.models.parts import DecoderConfig
 from nbf.models.transforms import Affine, Transform, log_scale_of, transform_of, unstacked
-from nbf.spaces import Lattice, Tokens
+from nbf.spaces import Lattice
 
 NOISES = ("mlp", "coupling", "uniform")
 """Kinds of dequantization noise."""
@@ -42,16 +43,24 @@ LARGEST_QUADRATURE = 4096
 """Most quadrature points of a cell: 8 per axis in 4-D, 4 in 6-D. Beyond, use importance samples."""
 
 
-def lattice_of(space: Lattice | Tokens) -> Lattice:
+def lattice_of(space: StateSpace) -> Lattice:
     """The lattice on whose cells a flow has a density.
 
     Args:
         space: Space of the states.
 
     Returns:
-        The space itself, or the lattice whose points are the sequences of `Tokens`.
+        The lattice of the points of a finite space, or of the sequences of `Tokens`; raises `InputError` for others.
     """
-    return space if isinstance(space, Lattice) else Lattice((space.categories,) * space.length)
+    finite, sequences = capability(space, FiniteSpace), capability(space, SequenceSpace)
+    if finite is not None:
+        return Lattice(finite.shape)
+    if sequences is not None:
+        return Lattice((sequences.categories,) * sequences.length)
+    raise InputError(
+        f"The dequantized flow fills the cells of a Lattice, as which it also takes Tokens; it does not fit "
+        f"{space.signature}. For a Box there is the coupling flow."
+    )
 
 
 class DequantizedFlow(EvenDraws):
@@ -82,7 +91,7 @@ class DequantizedFlow(EvenDraws):
     def __init__(
         self,
         key: Key[Array, ""],
-        space: Lattice | Tokens,
+        space: StateSpace,
         embedding: int,
         *,
         layers: int,
@@ -278,11 +287,6 @@ class DequantizedFlowConfig(DecoderConfig):
     """Whether the noise depends on θ, beside the state; uniform noise depends on neither."""
 
     def check(self, space: StateSpace) -> None:
-        if not isinstance(space, Lattice | Tokens):
-            raise InputError(
-                f"The dequantized flow fills the cells of a Lattice, as which it also takes Tokens; it does not fit "
-                f"{space.signature}. For a Box there is the coupling flow."
-            )
         lattice = lattice_of(space)
         check_coupling(lattice)
         transform_of(self.transform, self.bins)
@@ -302,7 +306,6 @@ class DequantizedFlowConfig(DecoderConfig):
             )
 
     def build(self, key: Key[Array, ""], space: StateSpace, condition: int) -> DequantizedFlow:
-        assert isinstance(space, Lattice | Tokens)
         return DequantizedFlow(
             key,
             space,

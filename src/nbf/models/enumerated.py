@@ -9,12 +9,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
-from nbf.capabilities import ListedStates
+from nbf.capabilities import FiniteSpace, ListedStates
+from nbf.capability import capability, require
 from nbf.contracts import Embedding, StateSpace
 from nbf.errors import InputError
 from nbf.models.networks import Perceptron
 from nbf.models.parts import DecoderConfig
-from nbf.spaces import Lattice
 
 
 class Enumerated(ListedStates):
@@ -36,23 +36,24 @@ class Enumerated(ListedStates):
         self.network = Perceptron(key, embedding, cells, width=width, depth=depth, zero_output=True)
 
     def all_log_probs(self, embedding: Embedding, space: StateSpace) -> Float[Array, " cells"]:
-        assert isinstance(space, Lattice)
-        logits = self.network(embedding)
-        return jax.nn.log_softmax(logits if space.legal is None else jnp.where(space.legal, logits, -jnp.inf))
+        logits, legal = self.network(embedding), _finite(space).legal
+        return jax.nn.log_softmax(logits if legal is None else jnp.where(legal, logits, -jnp.inf))
 
     def sample(self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace) -> Int[Array, "n d"]:
-        assert isinstance(space, Lattice)
         chosen = prng.categoricals(key, jnp.exp(self.all_log_probs(embedding, space)), n)
-        return jnp.asarray(space.points())[chosen]
+        return jnp.asarray(_finite(space).points())[chosen]
 
     def log_prob(self, embedding: Embedding, states: Int[Array, "n d"], space: StateSpace) -> Float[Array, " n"]:
-        assert isinstance(space, Lattice)
-        return self.all_log_probs(embedding, space)[jax.vmap(space.index)(states)]
+        return self.all_log_probs(embedding, space)[jax.vmap(_finite(space).index)(states)]
 
     def objective(
         self, key: Key[Array, ""], embeddings: Float[Array, "b m"], states: Int[Array, "b n d"], space: StateSpace
     ) -> Float[Array, "b n"]:
         return jax.vmap(self.log_prob)(embeddings, states, space)
+
+
+def _finite(space: StateSpace) -> FiniteSpace:
+    return require(space, FiniteSpace, "The enumerated decoder", "Use a Lattice.")
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,8 @@ class EnumeratedDecoderConfig(DecoderConfig):
     """Hidden layers."""
 
     def check(self, space: StateSpace) -> None:
-        if not isinstance(space, Lattice):
+        if capability(space, FiniteSpace) is None:
             raise InputError(f"The enumerated decoder lists the cells of a Lattice; it does not fit {space.signature}.")
 
     def build(self, key: Key[Array, ""], space: StateSpace, condition: int) -> Enumerated:
-        assert isinstance(space, Lattice)
-        return Enumerated(key, space.size, condition, width=self.width, depth=self.depth)
+        return Enumerated(key, _finite(space).size, condition, width=self.width, depth=self.depth)

@@ -18,14 +18,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from nbf import prng
-from nbf.capabilities import EvenDraws
+from nbf.capabilities import ContinuousSpace, EvenDraws, FiniteSpace
+from nbf.capability import capability, require
 from nbf.contracts import StateSpace
 from nbf.errors import InputError
 from nbf.models.coupling import Coupling
 from nbf.models.networks import ACTIVATIONS, columns
 from nbf.models.parts import DecoderConfig
 from nbf.models.transforms import Transform, transform_of
-from nbf.spaces import Box, Lattice
 
 EDGE = 1e-6
 """Numbers are clipped to [EDGE, 1 - EDGE] before a logit; float32 resolves no finer near 1."""
@@ -98,21 +98,22 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
         raise InputError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
 
 
-def check_coupling(space: Box | Lattice) -> None:
+def check_coupling(space: ContinuousSpace | FiniteSpace) -> None:
     """Raise `InputError` for a space of one dimension, where a masked coupling has nothing to keep.
 
     Args:
         space: Space of the states.
     """
     if space.dimension < 2:
-        others = "a mixture or flow matching" if isinstance(space, Box) else "an enumerated decoder"
+        listed = capability(space, FiniteSpace) is not None
+        others = "an enumerated decoder" if listed else "a mixture or flow matching"
         raise InputError(
             f"space must have 2 dimensions or more for a masked coupling; {space.signature} has dimension "
             f"{space.dimension}, so that every other layer would do nothing: use {others}."
         )
 
 
-def check_not_circular(what: str, space: Box) -> None:
+def check_not_circular(what: str, space: ContinuousSpace) -> None:
     """Raise `InputError` for a space with circular coordinates.
 
     Args:
@@ -152,7 +153,7 @@ class CouplingFlow(EvenDraws):
     clipping, in the state's units; the clipped mass lies outside of the box.
     """
 
-    space: Box
+    space: ContinuousSpace
     """Where the states lie."""
     flow: Coupling
     """Coupling layers."""
@@ -162,7 +163,7 @@ class CouplingFlow(EvenDraws):
     def __init__(
         self,
         key: Key[Array, ""],
-        space: Box,
+        space: ContinuousSpace,
         condition: int,
         *,
         transform: Transform,
@@ -264,24 +265,24 @@ class CouplingFlowConfig(DecoderConfig):
     """Activation of those networks: relu, as in the paper, or silu, which makes smoother densities."""
 
     def check(self, space: StateSpace) -> None:
-        if not isinstance(space, Box):
+        continuous = capability(space, ContinuousSpace)
+        if continuous is None:
             raise InputError(
                 f"The coupling flow is a density over a Box; it does not fit {space.signature}. For a Lattice "
                 "there is the dequantized flow."
             )
-        check_not_circular("The coupling flow", space)
-        check_coupling(space)
+        check_not_circular("The coupling flow", continuous)
+        check_coupling(continuous)
         transform_of(self.transform, self.bins)
         check_choice("base", self.base, tuple(BASES))
         check_choice("activation", self.activation, tuple(ACTIVATIONS))
-        if self.base == "uniform" and not space.bounded:
+        if self.base == "uniform" and not continuous.bounded:
             raise InputError(f"base 'uniform' needs a bounded box; {space.signature} has no ends: use base 'normal'.")
 
     def build(self, key: Key[Array, ""], space: StateSpace, condition: int) -> CouplingFlow:
-        assert isinstance(space, Box)
         return CouplingFlow(
             key,
-            space,
+            require(space, ContinuousSpace, "The coupling flow", "Use a Box."),
             condition,
             transform=transform_of(self.transform, self.bins),
             base=self.base,

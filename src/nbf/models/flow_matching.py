@@ -33,12 +33,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from nbf.capabilities import ContinuousSpace
+from nbf.capability import capability, require
 from nbf.contracts import StateSpace
 from nbf.errors import InputError, optional_imports
 from nbf.models.flow import check_not_circular
 from nbf.models.networks import Perceptron, columns
 from nbf.models.parts import DecoderConfig
-from nbf.spaces import Box
 
 COUPLINGS = ("independent", "ot")
 """How training pairs noise with states."""
@@ -140,7 +141,6 @@ class FlowMatching(eqx.Module):
         Returns:
             The objective of each state.
         """
-        assert isinstance(space, Box)
         base_key, time_key = jax.random.split(key)
         targets = jax.vmap(jax.vmap(space.encode))(states)
         base = jax.random.normal(base_key, targets.shape)
@@ -154,17 +154,15 @@ class FlowMatching(eqx.Module):
     def sample(
         self, key: Key[Array, ""], condition: Float[Array, " m"], n: int, space: StateSpace
     ) -> Float[Array, "n d"]:
-        assert isinstance(space, Box)
         context = self.context(condition)[:, None]
-        base = jax.random.normal(key, (space.dimension, n))
+        base = jax.random.normal(key, (_real(space).dimension, n))
         x = self._solve(lambda time, x: self.velocity(x, time, context), base, 0.0, 1.0)
         return jax.vmap(space.decode, in_axes=1)(x)
 
     def log_prob(
         self, condition: Float[Array, " m"], states: Float[Array, "n d"], space: StateSpace
     ) -> Float[Array, " n"]:
-        assert isinstance(space, Box)
-        context = self.context(condition)[:, None]
+        space, context = _real(space), self.context(condition)[:, None]
 
         def field(time: Float[Array, ""], values: tuple) -> tuple[Float[Array, "d n"], Float[Array, " n"]]:
             return with_divergence(lambda x: self.velocity(x, time, context), values[0])
@@ -213,6 +211,10 @@ class FlowMatching(eqx.Module):
             return solve(start)
         alone = jax.tree.map(lambda leaf: leaf[..., None, :], start)
         return jax.tree.map(lambda leaf: leaf[..., 0, :], jax.vmap(solve, in_axes=-1, out_axes=-1)(alone))
+
+
+def _real(space: StateSpace) -> ContinuousSpace:
+    return require(space, ContinuousSpace, "Flow matching", "Use a Box.")
 
 
 def with_divergence(
@@ -312,9 +314,10 @@ class FlowMatchingConfig(DecoderConfig):
     """Absolute tolerance of the adaptive solver."""
 
     def check(self, space: StateSpace) -> None:
-        if not isinstance(space, Box):
+        continuous = capability(space, ContinuousSpace)
+        if continuous is None:
             raise InputError(f"Flow matching moves the vectors of a Box; it does not fit {space.signature}.")
-        check_not_circular("Flow matching", space)
+        check_not_circular("Flow matching", continuous)
         for name, value, known in (("coupling", self.coupling, COUPLINGS), ("solver", self.solver, SOLVERS)):
             if value not in known:
                 raise InputError(f"{name} must be one of {', '.join(known)}; got {value!r}.")
@@ -324,5 +327,4 @@ class FlowMatchingConfig(DecoderConfig):
         import_diffrax()
 
     def build(self, key: Key[Array, ""], space: StateSpace, condition: int) -> FlowMatching:
-        assert isinstance(space, Box)
-        return FlowMatching(key, space.dimension, condition, self)
+        return FlowMatching(key, _real(space).dimension, condition, self)

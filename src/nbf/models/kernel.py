@@ -24,6 +24,8 @@ from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
+from nbf.capabilities import FiniteSpace
+from nbf.capability import require
 from nbf.contracts import BeliefModel, Embedding, State, StateSpace
 from nbf.errors import InputError
 from nbf.models.kernel_features import (
@@ -61,7 +63,7 @@ class LatticeKernel(BeliefModel):
         cells = one_hot_cells(states, self.space).astype(self.table.dtype)
         return (mean_weights(log_weights) @ cells) @ self.table
 
-    def probabilities(self, embedding: Embedding, space: Lattice) -> Float[Array, " cells"]:
+    def probabilities(self, embedding: Embedding, space: FiniteSpace) -> Float[Array, " cells"]:
         """Decode an embedding into the probabilities of the legal cells whose embedding is nearest.
 
         Accelerated projected gradient descent on p >= 0 (Nesterov 2004, 2.2.63). If no legal cell is near, all are
@@ -90,11 +92,11 @@ class LatticeKernel(BeliefModel):
         return jnp.where(total > 0, probs / jnp.where(total > 0, total, 1.0), even)
 
     def sample(self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace) -> Int[Array, "n d"]:
-        assert isinstance(space, Lattice)
+        space = _finite(space)
         return jnp.asarray(space.points())[prng.categoricals(key, self.probabilities(embedding, space), n)]
 
     def log_prob(self, embedding: Embedding, states: State, space: StateSpace) -> Float[Array, " n"]:
-        assert isinstance(space, Lattice)
+        space = _finite(space)
         return jnp.log(self.probabilities(embedding, space))[jax.vmap(space.index)(states)]
 
     def objective(
@@ -102,8 +104,9 @@ class LatticeKernel(BeliefModel):
     ) -> Float[Array, "b n"]:
         return jax.lax.stop_gradient(jax.vmap(self.log_prob)(embeddings, states, space))
 
-    def prepared(self) -> LatticeKernel:
-        return self
+
+def _finite(space: StateSpace) -> FiniteSpace:
+    return require(space, FiniteSpace, "A kernel embedding over a lattice", "Use a Lattice.")
 
 
 @dataclass(frozen=True)
@@ -215,9 +218,6 @@ class BoxKernel(BeliefModel):
     ) -> Float[Array, "b n"]:
         log_prob = jax.vmap(lambda embedding, states: self.log_prob(embedding, states, self.space))
         return jax.lax.stop_gradient(log_prob(embeddings, states))
-
-    def prepared(self) -> BoxKernel:
-        return self
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from nbf.beliefs.exponential_tilt import tilt
-from nbf.capabilities import EvenDraws
+from nbf.capabilities import DealSpace, EvenDraws
+from nbf.capability import require
 from nbf.contracts import BeliefModel, Embedding, State, StateSpace
 from nbf.errors import InputError
 from nbf.resampling.weights import mean_weights
-from nbf.spaces import Deals
 from nbf.spaces.deal_weights import Weights, completions, deals, marginals
 
 RIDGE, NEWTON_STEPS = 0.01, 2
@@ -34,7 +34,7 @@ RIDGE, NEWTON_STEPS = 0.01, 2
 class MaximumEntropyDeals(BeliefModel, EvenDraws):
     """A deal's probability is a product of weights of its cards. Its embedding is the marginals, cards × owners."""
 
-    space: Deals
+    space: DealSpace
     iterations: int = eqx.field(static=True, default=20)
     """Of iterative scaling."""
     smoothing: float = eqx.field(static=True, default=0.02)
@@ -63,7 +63,7 @@ class MaximumEntropyDeals(BeliefModel, EvenDraws):
             The weights: those of the belief as it was embedded, conditioned on what is known now. Of the uniform
             distribution over the legal deals, if the belief has none of them.
         """
-        assert isinstance(space, Deals)
+        space = _dealt(space)
         legal = space.allowed.astype(jnp.float32)
         before = legal if space.context is None else space.context.reshape(legal.shape)
         uniform = marginals(before, space.quotas)
@@ -72,13 +72,13 @@ class MaximumEntropyDeals(BeliefModel, EvenDraws):
         return jnp.where(jnp.all(jnp.isfinite(marginals(found, space.quotas))), found, legal)
 
     def sample(self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace) -> Int[Array, "n cards"]:
-        assert isinstance(space, Deals)
+        space = _dealt(space)
         return deals(self.weights(embedding, space), space.quotas, jax.random.uniform(key, (space.cards, n)))
 
     def draw(
         self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace
     ) -> tuple[Int[Array, "n cards"], Float[Array, " n"]]:
-        assert isinstance(space, Deals)
+        space = _dealt(space)
         # Sobol points, shifted at random (Cranley, Patterson 1976): each draw is exact, and together they lie evenly.
         shift = jax.random.uniform(key, (space.cards, 1))
         uniform = jnp.mod(jnp.asarray(sobol(space.cards, n)) + shift, 1.0)
@@ -91,19 +91,15 @@ class MaximumEntropyDeals(BeliefModel, EvenDraws):
         return drawn, tilt(even, features, target, RIDGE, NEWTON_STEPS)(even, features)
 
     def log_prob(self, embedding: Embedding, states: State, space: StateSpace) -> Float[Array, " n"]:
-        assert isinstance(space, Deals)
+        space = _dealt(space)
         weights = self.weights(embedding, space)
         _, log_total = completions(weights, space.quotas)
         one = jax.vmap(lambda state: jnp.sum(jnp.log(weights[jnp.arange(space.cards), state])))(states)
         return jnp.where(jax.vmap(space.contains)(states), one - log_total, -jnp.inf)
 
-    def objective(
-        self, key: Key[Array, ""], embeddings: Float[Array, "b m"], states: State, space: StateSpace
-    ) -> Float[Array, "b n"]:
-        return jax.vmap(self.log_prob)(embeddings, states, space)
 
-    def prepared(self) -> MaximumEntropyDeals:
-        return self
+def _dealt(space: StateSpace) -> DealSpace:
+    return require(space, DealSpace, "The model of largest entropy", "Use Deals.")
 
 
 @functools.cache

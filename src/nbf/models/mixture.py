@@ -21,12 +21,12 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
-from nbf.capabilities import EvenDraws
+from nbf.capabilities import ContinuousSpace, EvenDraws
+from nbf.capability import capability, require
 from nbf.contracts import StateSpace
 from nbf.errors import InputError
 from nbf.models.networks import Perceptron, bounded
 from nbf.models.parts import DecoderConfig
-from nbf.spaces import Box
 
 LOG_SCALE_LIMIT = 7.0
 """Scales lie between e^-7 = 0.0009 and e^7, in half sides of the box, so that log densities are bounded."""
@@ -174,17 +174,18 @@ class GaussianMixture(EvenDraws):
     ) -> Float[Array, "b n"]:
         return jax.vmap(self.log_prob)(conditions, states, space)
 
-    def _fitting(self, space: StateSpace) -> Box:
-        if not isinstance(space, Box) or (space.dimension, space.circular) != (self.dimension, self.circular):
+    def _fitting(self, space: StateSpace) -> ContinuousSpace:
+        found = capability(space, ContinuousSpace)
+        if found is None or (found.dimension, found.circular) != (self.dimension, self.circular):
             circular = f" with coordinates {self.circular} circular" if self.circular else ""
             raise InputError(
                 f"This decoder is for a Box of {self.dimension} dimensions{circular}; it does not fit "
                 f"{space.signature}: build one for that space."
             )
-        return space
+        return found
 
 
-def _check_states(states: Float[Array, "n d"], space: Box) -> None:
+def _check_states(states: Float[Array, "n d"], space: ContinuousSpace) -> None:
     """Raise `InputError` unless the states have the right size and, outside of `jit`, are finite."""
     if states.shape[1] != space.dimension:
         raise InputError(f"A state of {space.signature} has {space.dimension} numbers; got {states.shape[1]}.")
@@ -205,16 +206,17 @@ class MixtureConfig(DecoderConfig):
     """Hidden layers."""
 
     def check(self, space: StateSpace) -> None:
-        if not isinstance(space, Box):
+        found = capability(space, ContinuousSpace)
+        if found is None:
             raise InputError(f"The mixture decoder has a density on a Box; it does not fit {space.signature}.")
-        if len(space.circular) > MOST_CIRCULAR:
+        if len(found.circular) > MOST_CIRCULAR:
             raise InputError(
                 f"The mixture sums over 3 images for each circular coordinate, and takes at most {MOST_CIRCULAR}; "
-                f"{space.signature} has {len(space.circular)}: encode some of them as sine and cosine in the state."
+                f"{space.signature} has {len(found.circular)}: encode some of them as sine and cosine in the state."
             )
 
     def build(self, key: Key[Array, ""], space: StateSpace, condition: int) -> GaussianMixture:
-        assert isinstance(space, Box)
+        space = require(space, ContinuousSpace, "The mixture decoder", "Use a Box.")
         return GaussianMixture(
             key,
             space.dimension,

@@ -16,13 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from nbf.capabilities import MeanFeatures
+from nbf.capabilities import ContinuousSpace, FiniteSpace, MeanFeatures
+from nbf.capability import capability, require
 from nbf.contracts import Embedding, State, StateSpace
 from nbf.errors import InputError
 from nbf.models.networks import Perceptron
 from nbf.models.parts import EncoderConfig
 from nbf.resampling.weights import mean_weights
-from nbf.spaces import Box, Lattice
+from nbf.spaces import Lattice
 
 TABLE_LIMIT = 4096
 """Most cells of a lattice over which φ is tabulated."""
@@ -42,7 +43,8 @@ def inputs(states: State, space: StateSpace, size: int) -> Float[Array, "size n"
         The inputs.
     """
     encoded = jax.vmap(space.encode, out_axes=1)(states)
-    if isinstance(space, Box) and space.bounded:
+    continuous = capability(space, ContinuousSpace)
+    if continuous is not None and continuous.bounded:
         encoded = jnp.clip(encoded, -1.0, 1.0)
     if size == encoded.shape[0]:
         return encoded
@@ -63,8 +65,8 @@ def one_hot_cells(states: Int[Array, "n d"], space: StateSpace) -> Bool[Array, "
     Returns:
         One row per state.
     """
-    assert isinstance(space, Lattice)
-    return jax.vmap(space.index)(states)[:, None] == jnp.arange(space.size)
+    finite = require(space, FiniteSpace, "A table of states", "Use a Lattice.")
+    return jax.vmap(finite.index)(states)[:, None] == jnp.arange(finite.size)
 
 
 class MeanEncoder(MeanFeatures):
@@ -96,9 +98,10 @@ class MeanEncoder(MeanFeatures):
         return self.network(inputs(states, space, self.network.weights[0].shape[1]))
 
     def prepared(self, space: StateSpace) -> MeanEncoder | TableEncoder:
-        if not isinstance(space, Lattice) or space.size > TABLE_LIMIT:
+        finite = capability(space, FiniteSpace)
+        if finite is None or finite.size > TABLE_LIMIT:
             return self
-        return TableEncoder(self.features(jnp.asarray(space.points()), space))
+        return TableEncoder(self.features(jnp.asarray(finite.points()), space))
 
 
 @dataclass(frozen=True)
@@ -124,8 +127,8 @@ class TableEncoder(MeanFeatures):
         return self.table @ (mean_weights(log_weights) @ one_hot_cells(states, space).astype(self.table.dtype))
 
     def features(self, states: Int[Array, "n d"], space: StateSpace) -> Float[Array, "m n"]:
-        assert isinstance(space, Lattice)
-        return self.table[:, jax.vmap(space.index)(states)]
+        finite = require(space, FiniteSpace, "A table of states", "Use a Lattice.")
+        return self.table[:, jax.vmap(finite.index)(states)]
 
     def prepared(self, space: StateSpace) -> TableEncoder:
         return self
@@ -171,8 +174,8 @@ class OneHotEncoder(MeanFeatures):
         return self.network.from_first(product)
 
     def prepared(self, space: StateSpace) -> OneHotEncoder | TableEncoder:
-        first = self.network.weights[0]
-        listed = isinstance(space, Lattice) and space.size == self.cells <= TABLE_LIMIT
+        first, finite = self.network.weights[0], capability(space, FiniteSpace)
+        listed = finite is not None and finite.size == self.cells <= TABLE_LIMIT
         return TableEncoder(self.network.from_first(first)) if listed and first.shape[1] == self.cells else self
 
 
@@ -193,7 +196,8 @@ class OneHotConfig(EncoderConfig):
         Args:
             space: Space of the states.
         """
-        if not isinstance(space, Lattice) or space.shape != self.shape:
+        finite = capability(space, FiniteSpace)
+        if finite is None or finite.shape != self.shape:
             raise InputError(
                 f"This encoder has an input for each cell of {Lattice(self.shape).signature}; it does not fit "
                 f"{space.signature}: give the shape of that lattice, or use MeanConfig()."

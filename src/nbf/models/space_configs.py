@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nbf.capabilities import ContinuousSpace, FiniteSpace, SequenceSpace
+from nbf.capability import capability
 from nbf.contracts import StateSpace
 from nbf.errors import InputError
 from nbf.spaces import Box, Lattice, Tokens
@@ -83,11 +85,14 @@ def space_config(space: StateSpace) -> AnySpace:
     Returns:
         Its config.
     """
-    if isinstance(space, Box):
-        ends = space.low, space.high, space.bounded
-        return CircularBoxConfig(*ends, space.circular) if space.circular else BoxConfig(*ends)
-    if isinstance(space, Lattice):
-        return LatticeConfig(space.shape)
-    if isinstance(space, Tokens):
-        return TokensConfig(space.length, space.categories)
-    raise InputError(f"No config is known for {space.signature}; a model needs a Box, a Lattice or Tokens.")
+    config: AnySpace | None = None
+    if (continuous := capability(space, ContinuousSpace)) is not None:
+        ends = continuous.low, continuous.high, continuous.bounded
+        config = CircularBoxConfig(*ends, continuous.circular) if continuous.circular else BoxConfig(*ends)
+    elif (finite := capability(space, FiniteSpace)) is not None:
+        config = LatticeConfig(finite.shape)
+    elif (sequences := capability(space, SequenceSpace)) is not None:
+        config = TokensConfig(sequences.length, sequences.categories)
+    if config is None or config.build().signature != space.signature:
+        raise InputError(f"No config is known for {space.signature}; a model needs a Box, a Lattice or Tokens.")
+    return config

@@ -7,16 +7,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
-from nbf.capabilities import ListedStates, MeanFeatures
+from nbf.capabilities import FiniteSpace, ListedStates, MeanFeatures
 from nbf.contracts import BeliefModel, Embedding, State, StateSpace
 from nbf.resampling.weights import mean_weights
-from nbf.spaces import Lattice
 
 
 class TabularModel(BeliefModel, MeanFeatures, ListedStates):
     """θ[x] is the probability of cell x. Nothing is trained; for small lattices and for tests of filters."""
 
-    space: Lattice
+    space: FiniteSpace
 
     def embed(self, states: State, log_weights: Float[Array, " n"], space: StateSpace | None = None) -> Embedding:
         cells = jax.vmap(self.space.index)(states)
@@ -33,11 +32,3 @@ class TabularModel(BeliefModel, MeanFeatures, ListedStates):
 
     def all_log_probs(self, embedding: Embedding, space: StateSpace) -> Float[Array, " states"]:
         return jnp.log(embedding)
-
-    def objective(
-        self, key: Key[Array, ""], embeddings: Float[Array, "b m"], states: State, space: StateSpace
-    ) -> Float[Array, "b n"]:
-        return jax.vmap(self.log_prob)(embeddings, states, space)
-
-    def prepared(self) -> TabularModel:
-        return self

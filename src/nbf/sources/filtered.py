@@ -9,15 +9,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PyTree
 
+from nbf.capabilities import ContinuousSpace
+from nbf.capability import capability
 from nbf.contracts import BeliefSource, Environment, Family, Filter, FilterState, Policy, State, StateSpace
 from nbf.environments.rollout import at_step, draw_instance, rollout
 from nbf.errors import InputError
 from nbf.filters.run import run
 from nbf.sources.pool import BeliefPool
-from nbf.spaces import Box
 
 
-def widen_walls(key: Key[Array, ""], states: Float[Array, "n d"], space: Box, width: float) -> Float[Array, "n d"]:
+def widen_walls(
+    key: Key[Array, ""], states: Float[Array, "n d"], space: ContinuousSpace, width: float
+) -> Float[Array, "n d"]:
     """Move coordinates on a wall of a box outwards by a uniform distance: atoms become bands of finite density.
 
     Args:
@@ -134,8 +137,9 @@ class FilterPosteriors(BeliefSource):
         states: PyTree = self.filter.belief(state, environment).sample(sample_key, n)
         if self.wall_band == 0:
             return states
-        if not isinstance(environment.space, Box):
+        continuous = capability(environment.space, ContinuousSpace)
+        if continuous is None:
             raise InputError(
                 f"Only a Box has walls; wall_band={self.wall_band} was given for {environment.space.signature}."
             )
-        return widen_walls(band_key, states, environment.space, self.wall_band)
+        return widen_walls(band_key, states, continuous, self.wall_band)

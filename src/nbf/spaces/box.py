@@ -42,7 +42,9 @@ class Box(ContinuousSpace):
     bounded: bool = eqx.field(static=True, default=True)
     """False if the ends only give the usual range of the states, and every finite vector is legal."""
     context: Float[Array, " c"] | None = None  # pyright: ignore[reportIncompatibleMethodOverride]
-    circular: tuple[int, ...] = eqx.field(static=True, default=(), converter=_axes)
+    circular: tuple[int, ...] = eqx.field(  # pyright: ignore[reportIncompatibleMethodOverride]
+        static=True, default=(), converter=_axes
+    )
     """Indices of the coordinates that are circular, for example (2,) for the heading of a pose x, y, heading."""
 
     def __check_init__(self) -> None:
@@ -74,87 +76,8 @@ class Box(ContinuousSpace):
         return self.signature if self.bounded or self.circular else "reals"
 
     @property
-    def dimension(self) -> int:
-        """Number of axes."""
-        return len(self.low)
-
-    @property
     def num_features(self) -> int:
         return self.dimension + len(self.circular)
-
-    @property
-    def scale(self) -> Float[np.ndarray, " d"]:
-        """Half the side of the box along each axis: one unit of the encoding."""
-        return (np.asarray(self.high, np.float32) - np.asarray(self.low, np.float32)) / 2.0
-
-    @property
-    def middle(self) -> Float[np.ndarray, " d"]:
-        """Centre of the box, which is encoded as zero."""
-        return (np.asarray(self.high, np.float32) + np.asarray(self.low, np.float32)) / 2.0
-
-    @property
-    def wraps(self) -> Bool[np.ndarray, " d"]:
-        """Which coordinates are circular."""
-        return np.isin(np.arange(self.dimension), self.circular)
-
-    @property
-    def walled(self) -> Bool[np.ndarray, " d"]:
-        """Which coordinates are stopped by walls at their ends: in a bounded box, those that are not circular."""
-        return ~self.wraps & self.bounded
-
-    def rescale(self, state: Float[Array, " d"]) -> Float[Array, " d"]:
-        """Map the box to (-1, 1) along each axis, circular or not.
-
-        Args:
-            state: The state.
-
-        Returns:
-            d numbers; those of circular coordinates have period 2.
-        """
-        return (state - self.middle) / self.scale
-
-    def restore(self, numbers: Float[Array, " d"]) -> Float[Array, " d"]:
-        """Invert `rescale`, and find the nearest state of the box.
-
-        Args:
-            numbers: d numbers.
-
-        Returns:
-            The state.
-        """
-        return self.nearest(numbers * self.scale + self.middle)
-
-    def nearest(self, state: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
-        """Wrap circular coordinates to between their ends; clip the others, if the box is bounded.
-
-        Args:
-            state: Any vector, or several.
-
-        Returns:
-            The nearest state of the box.
-        """
-        low, high = jnp.asarray(self.low), jnp.asarray(self.high)
-        inside = jnp.clip(state, low, high) if self.bounded else state
-        if not self.circular:
-            return inside
-        turns = jnp.floor((state - low) / (high - low))
-        return jnp.where(self.wraps, jnp.clip(state - turns * (high - low), low, high), inside)
-
-    def difference(self, state: Float[Array, "*n d"], other: Float[Array, "*m d"]) -> Float[Array, "*k d"]:
-        """Subtract states; along circular coordinates the shorter way round.
-
-        Args:
-            state: States.
-            other: Others.
-
-        Returns:
-            state - other, between minus and plus half a period where that is circular.
-        """
-        apart = state - other
-        if not self.circular:
-            return apart
-        period = jnp.asarray(2.0 * self.scale)
-        return jnp.where(self.wraps, apart - period * jnp.round(apart / period), apart)
 
     def encode(self, state: Float[Array, " d"]) -> Float[Array, " k"]:
         """Rescale the box to (-1, 1) along each axis; of a circular one, give the cosine and the sine.

@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from nbf.contracts import StateSpace
+from nbf.capabilities import DealSpace
 from nbf.errors import InputError
 from nbf.spaces.deal_weights import deals
 
 
-class Deals(StateSpace):
+class Deals(DealSpace):
     """Who holds which card; a state is an `Int[cards]` vector of owners.
 
     Each owner but the last holds as many cards as their quota says, and the last one has the rest: what is not dealt,
@@ -46,16 +46,6 @@ class Deals(StateSpace):
                 f"A deal of {cards} cards to {owners} owners needs {owners - 1} quotas, each at least 0, together at "
                 f"most {cards}; got {self.quotas}."
             )
-
-    @property
-    def cards(self) -> int:
-        """Number of cards."""
-        return self.allowed.shape[-2]
-
-    @property
-    def owners(self) -> int:
-        """Number of owners, with the one who has the rest."""
-        return len(self.quotas) + 1
 
     @property
     def signature(self) -> str:

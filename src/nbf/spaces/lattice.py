@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -21,7 +19,7 @@ class Lattice(FiniteSpace):
     legal: Bool[Array, " cells"] | None = None
     """Which cells a state may take, in row-major order; None for all of them."""
     context: Float[Array, " c"] | None = None  # pyright: ignore[reportIncompatibleMethodOverride]
-    ordered: bool = eqx.field(static=True, default=True)
+    ordered: bool = eqx.field(static=True, default=True)  # pyright: ignore[reportIncompatibleMethodOverride]
     """False if the points are names alone, as the states of `from_matrices` are, and nearness says nothing of them:
     `nbf.fit` then encodes them one-hot."""
 
@@ -34,50 +32,8 @@ class Lattice(FiniteSpace):
         return f"lattice{self.shape}"
 
     @property
-    def dimension(self) -> int:
-        """Number of axes."""
-        return len(self.shape)
-
-    @property
     def num_features(self) -> int:
         return self.dimension
-
-    @property
-    def size(self) -> int:
-        """Number of cells, including illegal ones."""
-        return math.prod(self.shape)
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """Change of the row-major index by a step along each axis."""
-        return tuple(math.prod(self.shape[axis + 1 :]) for axis in range(self.dimension))
-
-    def points(self) -> Int[np.ndarray, "cells d"]:
-        """All cells, in row-major order."""
-        return np.stack(np.unravel_index(np.arange(self.size), self.shape), axis=-1).astype(np.int32)
-
-    def inside(self, state: Int[Array, " d"]) -> Bool[Array, ""]:
-        """Whether a point lies on the grid, on a legal cell or not.
-
-        Args:
-            state: The point.
-
-        Returns:
-            True if it does.
-        """
-        return jnp.all((state >= 0) & (state < jnp.asarray(self.shape)))
-
-    def index(self, state: Int[Array, " d"]) -> Int[Array, ""]:
-        """Compute the row-major index of a point; a point off the grid counts as the nearest one on it.
-
-        Args:
-            state: The point.
-
-        Returns:
-            The index.
-        """
-        inside = jnp.clip(state, 0, jnp.asarray(self.shape) - 1)
-        return jnp.sum(inside * jnp.asarray(self.strides)).astype(jnp.int32)
 
     def encode(self, state: Int[Array, "d *more"]) -> Float[Array, "d *more"]:
         """Rescale the centre of the cell to (-1, 1) along each axis.
@@ -104,5 +60,5 @@ class Lattice(FiniteSpace):
         return jnp.clip(jnp.floor((numbers + 1.0) * sides / 2.0), 0, sides - 1).astype(jnp.int32)
 
     def contains(self, state: Int[Array, " d"]) -> Bool[Array, ""]:
-        inside = self.inside(state)
+        inside = jnp.all((state >= 0) & (state < jnp.asarray(self.shape)))
         return inside if self.legal is None else inside & self.legal[self.index(state)]

@@ -9,14 +9,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from nbf.contracts import StateSpace
+from nbf.capabilities import SequenceSpace
 from nbf.errors import InputError
 
 Legal = Callable[[Int[Array, " i"], Float[Array, " c"] | None], Bool[Array, " K"]]
 """`legal(prefix, context)`: which of the K symbols may follow a prefix."""
 
 
-class Tokens(StateSpace):
+class Tokens(SequenceSpace):
     """Sequences of symbols from a finite alphabet; a state is an `Int[length]` vector."""
 
     length: int = eqx.field(static=True)
@@ -45,14 +45,6 @@ class Tokens(StateSpace):
         return self.length * self.categories
 
     def mask(self, prefix: Int[Array, " i"]) -> Bool[Array, " K"]:
-        """Find which symbols may follow a prefix.
-
-        Args:
-            prefix: The first symbols of a sequence.
-
-        Returns:
-            True for each symbol that may come next.
-        """
         if self.legal is None:
             return jnp.ones(self.categories, bool)
         mask = jnp.asarray(self.legal(prefix, self.context))
@@ -62,17 +54,6 @@ class Tokens(StateSpace):
                 f"it gave {mask.dtype}{list(mask.shape)}."
             )
         return mask
-
-    def masks(self, state: Int[Array, " length"]) -> Bool[Array, "length K"]:
-        """Find which symbols may stand at each place, given those before it.
-
-        Args:
-            state: A sequence.
-
-        Returns:
-            `mask` of each of its prefixes.
-        """
-        return jnp.stack([self.mask(state[:place]) for place in range(self.length)])
 
     def encode(self, state: Int[Array, " length"]) -> Float[Array, " d"]:
         """Encode a sequence as concatenated one-hot vectors.

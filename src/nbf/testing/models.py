@@ -16,10 +16,10 @@ import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
 from nbf import prng
-from nbf.capability import benefits
+from nbf.capabilities import FiniteSpace, SequenceSpace
+from nbf.capability import benefits, capability
 from nbf.contracts import BeliefModel, Environment, State, StateSpace
 from nbf.errors import InputError
-from nbf.spaces import Lattice, Tokens
 from nbf.testing import simulation
 from nbf.testing.report import Checks, ConformanceReport, Failure, first, kinds, take
 from nbf.testing.statistics import smallest_found, worst_frequency
@@ -201,10 +201,11 @@ def every_state(space: StateSpace) -> State | None:
     Returns:
         All states; None for a large or continuous space.
     """
-    if isinstance(space, Lattice) and space.size <= LISTED:
-        return space.points()
-    if isinstance(space, Tokens) and space.categories**space.length <= LISTED:
-        return np.array(list(itertools.product(range(space.categories), repeat=space.length)), np.int32)
+    finite, sequences = capability(space, FiniteSpace), capability(space, SequenceSpace)
+    if finite is not None and finite.size <= LISTED:
+        return finite.points()
+    if sequences is not None and sequences.categories**sequences.length <= LISTED:
+        return np.array(list(itertools.product(range(sequences.categories), repeat=sequences.length)), np.int32)
     return None
 
 

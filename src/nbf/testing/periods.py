@@ -11,8 +11,9 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float, Shaped
 
+from nbf.capabilities import ContinuousSpace
+from nbf.capability import capability
 from nbf.contracts import StateSpace
-from nbf.spaces import Box
 
 USUAL = (math.pi, 2.0 * math.pi, 180.0, 360.0)
 """Periods of angles, in radians and degrees; of lines, which have no direction, half as much."""
@@ -31,9 +32,10 @@ def periods_of(space: StateSpace) -> tuple[float, ...]:
     Returns:
         The periods.
     """
-    if not isinstance(space, Box):
+    continuous = capability(space, ContinuousSpace)
+    if continuous is None:
         return ()
-    return tuple(2.0 * float(space.scale[axis]) for axis in space.circular)
+    return tuple(2.0 * float(continuous.scale[axis]) for axis in continuous.circular)
 
 
 def find_periods(

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PyTree
 
-from nbf.capabilities import Enumerable, KnownTransitions, Stencil
+from nbf.capabilities import ContinuousSpace, Enumerable, KnownTransitions, Stencil
+from nbf.capability import capability
 from nbf.contracts import Environment, Policy, StateSpace
-from nbf.spaces import Box
 
 EPISODES, STEPS = 8, 6
 """Episodes that are rolled out, and steps of each."""
@@ -70,7 +70,10 @@ def look(environment: Environment, key: Key[Array, ""], state: PyTree, next_stat
 def _decoded(space: StateSpace, encoded: Array, state: PyTree) -> PyTree:
     """The decoded state; circular coordinates as many times round as in the one that was encoded."""
     decoded = space.decode(encoded)
-    return state + space.difference(decoded, state) if isinstance(space, Box) and space.circular else decoded
+    continuous = capability(space, ContinuousSpace)
+    if continuous is None or not continuous.circular:
+        return decoded
+    return state + continuous.difference(decoded, state)
 
 
 @eqx.filter_jit

@@ -23,7 +23,6 @@ from nbf.models.dequantization import DequantizedFlowConfig
 from nbf.models.enumerated import Enumerated, EnumeratedDecoderConfig
 from nbf.models.recurrent import RecurrentConfig, RecurrentEncoder
 from nbf.sources.prefixes import PrefixPosteriors
-from nbf.spaces import Lattice
 from nbf.training.config import FitConfig
 from nbf_paper.config import GoofspielConfig, GridworldConfig
 
@@ -95,7 +94,6 @@ def divergence_loss(
     encoder, decoder, lattice = model.encoder, model.decoder, model.space
     assert isinstance(encoder, RecurrentEncoder)
     assert isinstance(decoder, Enumerated)
-    assert isinstance(lattice, Lattice)
     embeddings = jax.vmap(lambda observations: encoder.embeddings(observations, lattice))(histories.observations)
     log_probs = jax.vmap(jax.vmap(lambda embedding: decoder.all_log_probs(embedding, lattice)))(embeddings)
     return jnp.mean(jnp.sum(divergence(histories.truth, log_probs), axis=-1))

@@ -20,6 +20,8 @@ import jax
 import numpy as np
 
 from nbf import prng
+from nbf.capabilities import ContinuousSpace
+from nbf.capability import capability
 from nbf.contracts import Environment
 from nbf.errors import InputError
 from nbf.evaluation.batches import mean_and_error
@@ -28,7 +30,6 @@ from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.prediction import PredictionFilter
 from nbf.fitting.fitted import FittedModel
-from nbf.spaces import Box
 from nbf_paper.experiments.job import Counter
 from nbf_paper.experiments.rows import FilterRow
 from nbf_paper.experiments.zoo_job import ProblemJob, without_network
@@ -80,7 +81,7 @@ def baseline_rows(asked: Problem, environment: Environment, seed: int, settings:
     yield FilterRow(asked.reference, "reference", "", 0, 0)
     yield FilterRow(PredictionFilter(asked.reference), "prior", "", 0, 0)
     yield from (FilterRow(ParticleFilter(n), "pf", "", n, n) for n in settings.particle_filters)
-    listed = not isinstance(environment.space, Box)
+    listed = capability(environment.space, ContinuousSpace) is None
     sizes = settings.branching_filters if listed else settings.regularized_filters
     yield from (without_network(asked, environment, n, seed) for n in sizes)
 

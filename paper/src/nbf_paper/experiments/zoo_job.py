@@ -12,6 +12,8 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from nbf import prng
+from nbf.capabilities import ContinuousSpace
+from nbf.capability import capability
 from nbf.contracts import Environment
 from nbf.environments.rollout import at_step
 from nbf.evaluation.batches import in_batches
@@ -20,7 +22,6 @@ from nbf.filters.regularized import RegularizedParticleFilter
 from nbf.fitting.fit import fit
 from nbf.fitting.fitted import FittedModel
 from nbf.fitting.tuning import tuned
-from nbf.spaces import Box
 from nbf_paper.experiments import demands
 from nbf_paper.experiments.demands import Demand, Size
 from nbf_paper.experiments.job import Counter, Job
@@ -80,7 +81,7 @@ class ZooTraining:
 def without_network(asked: Problem, environment: Environment, calls: int, seed: int) -> FilterRow:
     """The best filter without a network that makes so many calls: over real vectors a regularised one, whose kernel is
     chosen as the neural filter's is; where states are listed, chosen branches."""
-    if not isinstance(environment.space, Box):
+    if capability(environment.space, ContinuousSpace) is None:
         return FilterRow(BranchingFilter(calls), "branching", "", calls, calls)
     plain = RegularizedParticleFilter(calls)
     found = tuned(plain, asked.family, horizon=asked.horizon, seed=seed, progress=False)

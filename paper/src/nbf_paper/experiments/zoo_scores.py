@@ -21,13 +21,12 @@ from jaxtyping import Array, Float, Key
 
 from nbf.beliefs.kde import KernelDensityBelief
 from nbf.beliefs.particles import ParticleBelief
-from nbf.capabilities import Enumerable
+from nbf.capabilities import ContinuousSpace, Enumerable
 from nbf.capability import capability
 from nbf.contracts import Belief, Environment, Family, Filter, FilterState, Observation, Policy, State
 from nbf.environments.rollout import at_step, draw_instance, rollout
 from nbf.evaluation.divergence import jensen_shannon, state_probabilities
 from nbf.evaluation.scores import energy_distance
-from nbf.spaces import Box
 
 UNIFORM = 1e-3
 
@@ -122,8 +121,8 @@ def _listed_scores(belief: Belief, listed: Enumerable, state: State, truth: Arra
 def _box_scores(
     key: Key[Array, ""], belief: Belief, now: Environment, state: Array, truth: Array, samples: int
 ) -> dict[str, Array]:
-    space = now.space
-    assert isinstance(space, Box)
+    space = capability(now.space, ContinuousSpace)
+    assert space is not None
     smooth = KernelDensityBelief.of(belief, space) if isinstance(belief, ParticleBelief) else belief
     floor = float(np.log(UNIFORM) - np.sum(np.log(2.0 * space.scale)))
     drawn = jax.vmap(space.encode)(belief.sample(key, samples))

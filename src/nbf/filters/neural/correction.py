@@ -28,9 +28,8 @@ class Correction(eqx.Module):
         newton_steps: Of a correction that names no number itself; None is its default.
     """
 
-    @abstractmethod
     def check(self, model: BeliefModel) -> None:
-        """Raise `InputError` unless the correction can be applied to a model."""
+        """Raise `InputError` unless the correction can be applied to a model: unless overridden, to all."""
 
     @abstractmethod
     def reweight(
@@ -50,16 +49,13 @@ class Correction(eqx.Module):
         none."""
         return None
 
-    @abstractmethod
     def of_density(self, model: BeliefModel, state: NeuralState, space: StateSpace) -> Tilt | None:
-        """The tilt of the decoded density; None where it is not changed."""
+        """The tilt of the decoded density; None, unless overridden: it is not changed."""
+        return None
 
 
 class NoCorrection(Correction):
     """The decoded belief as it is: the paper's."""
-
-    def check(self, model: BeliefModel) -> None:
-        return
 
     def reweight(
         self,
@@ -72,6 +68,3 @@ class NoCorrection(Correction):
         newton_steps: int | None = None,
     ) -> Float[Array, " k"]:
         return log_weights
-
-    def of_density(self, model: BeliefModel, state: NeuralState, space: StateSpace) -> None:
-        return None

@@ -35,9 +35,6 @@ class EvenProposal(Proposal):
     """Draws that vary less than independent ones (`BeliefModel.draw`; of a model that lists its states, the optimal
     resampling of Fearnhead and Clifford), with weights. Places without weight go to copies of heavy states."""
 
-    def check(self, environment: Environment, num_particles: int) -> None:
-        return
-
     def __call__(
         self,
         key: Key[Array, ""],

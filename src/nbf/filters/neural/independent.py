@@ -15,9 +15,6 @@ from nbf.resampling.weights import normalize
 class IndependentProposal(Proposal):
     """The paper's: n independent draws of the decoded belief, each moved by the simulator."""
 
-    def check(self, environment: Environment, num_particles: int) -> None:
-        return
-
     def __call__(
         self,
         key: Key[Array, ""],

@@ -76,9 +76,8 @@ class Proposed(eqx.Module):
 class Proposal(eqx.Module):
     """How particles are proposed. Its fields are constants; they are compiled in."""
 
-    @abstractmethod
     def check(self, environment: Environment, num_particles: int) -> None:
-        """Raise `InputError` unless the proposal can be used.
+        """Raise `InputError` unless the proposal can be used. Unless overridden, it can be used everywhere.
 
         Args:
             environment: Of the filter.

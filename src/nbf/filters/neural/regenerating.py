@@ -17,11 +17,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from nbf import prng
-from nbf.beliefs.gaussian_kernels import GaussianKernels
+from nbf.beliefs.gaussian_kernels import GaussianKernels, has_kernels
 from nbf.beliefs.model import listed_or_drawn
 from nbf.beliefs.particles import ParticleBelief
-from nbf.capabilities import StateEmission
-from nbf.capability import require
+from nbf.capabilities import ContinuousSpace, StateEmission
+from nbf.capability import capability, require
 from nbf.contracts import BeliefModel, Environment, Observation, Policy, State, StateSpace
 from nbf.errors import check_likelihood
 from nbf.filters.attempts import padded
@@ -32,7 +32,6 @@ from nbf.filters.neural.state import MOST_EMBEDDED, NeuralState, thinned
 from nbf.filters.regeneration import Drawn, KernelSmoother, Regeneration, Smoother
 from nbf.filters.surrogate import Surrogate
 from nbf.resampling.weights import normalize
-from nbf.spaces import Box, Lattice
 
 MOST_MODELLED = 256
 """Candidates of a model, at most, where others come from a kernel."""
@@ -93,14 +92,14 @@ class RegeneratingProposal(Proposal):
     def check(self, environment: Environment, num_particles: int) -> None:
         require(environment, StateEmission, "RegeneratingProposal", "Use EvenProposal.")
         where = f"over {environment.space.signature}"
-        if not isinstance(environment.space, Box):
+        if capability(environment.space, ContinuousSpace) is None:
             check_unused("RegeneratingProposal", f"{where}: it needs a Box", surrogate=(self.surrogate, Surrogate()))
-        if not _has_kernels(environment.space):
+        if not has_kernels(environment.space):
             scales = self.kernel.scale, KernelSmoother().scale
             check_unused("RegeneratingProposal", f"{where}: it needs a Box or a Lattice", kernel=scales)
 
     def trusted(self, space: StateSpace) -> tuple[str, ...]:
-        return ("model_share", "kernel_scale") if _has_kernels(space) else ("model_share",)
+        return ("model_share", "kernel_scale") if has_kernels(space) else ("model_share",)
 
     def size(self, environment: Environment, num_particles: int) -> int:
         return self.surrogate.size(environment.space, num_particles)
@@ -109,7 +108,7 @@ class RegeneratingProposal(Proposal):
         particles = ParticleBelief(
             padded(state.particles.states, state.particles.log_weights), state.particles.log_weights
         )
-        near = GaussianKernels.of(particles, space, self.kernel.scale) if _has_kernels(space) else particles
+        near = GaussianKernels.of(particles, space, self.kernel.scale) if has_kernels(space) else particles
         return near, 1.0 - jnp.asarray(self.model_share, jnp.float32)
 
     def __call__(
@@ -156,9 +155,4 @@ class RegeneratingProposal(Proposal):
 
     def _smoother(self, prior: Prior, space: StateSpace) -> Smoother:
         model = ModelSmoother(prior.model, prior.correction)
-        return MixedSmoother(model, self.kernel, self.model_share) if _has_kernels(space) else model
-
-
-def _has_kernels(space: StateSpace) -> bool:
-    """Whether nearby states are alike, so that there are kernels on particles."""
-    return isinstance(space, Box | Lattice)
+        return MixedSmoother(model, self.kernel, self.model_share) if has_kernels(space) else model
