@@ -188,7 +188,8 @@ def tables(played):
         first = jax.tree.map(lambda leaf: leaf[0], environments)
 
         def step(state, inputs):
-            state, info = exact.update(KEY, state, *inputs, None)
+            action, environment = inputs
+            state, info = exact.update(KEY, state, action, environment, None)
             return state, (state, info)
 
         return jax.lax.scan(step, exact.init(KEY, first), (actions, environments))[1]
@@ -206,7 +207,7 @@ def test_tables_of_hands_are_the_posterior_of_all_deals(played, tables, key):
     def look(state):
         return jnp.exp(state.log_probs(jnp.asarray(deals))), state.marginals(), state.sample(key, 4000)
 
-    before = 0.0
+    before, expected, drawn = 0.0, np.zeros(len(deals)), deals
     for step in range(RULES.length):
         log_total = np.logaddexp.reduce(told[:, : step + 1].sum(axis=1)) - np.log(len(deals))
         expected = np.exp(told[:, : step + 1].sum(axis=1) - log_total) / len(deals)

@@ -114,7 +114,7 @@ class OhHellResampler:
         Returns:
             A state with the same information for this player, and other hidden hands.
         """
-        history = list(state.history())
+        history = self._history(state, player)
         before, left = self._drawn.get(player, ([], []))
         if before != history or not left:
             left = self._draw(history, player)
@@ -132,8 +132,23 @@ class OhHellResampler:
             For each card the share of draws in which each of the others has it, from the player's left on, and last
             nobody or the player.
         """
-        deals = self._deals(list(state.history()), player)
+        deals = self._deals(self._history(state, player), player)
         return np.eye(self.rules.players)[deals].mean(axis=0)
+
+    @property
+    def _start(self) -> int:
+        """Length of a history before the first bid: the number of tricks, the dealer and the cards."""
+        return 2 + self.rules.players * self.rules.tricks + 1
+
+    def _history(self, state: Any, player: int) -> list[int]:
+        if not 0 <= player < self.rules.players:
+            raise InputError(f"The game has players 0 to {self.rules.players - 1}; got player {player}.")
+        if str(state.get_game()) != str(self._open_spiel):
+            raise InputError(f"The resampler is for {self._open_spiel}; got a state of {state.get_game()}.")
+        history = list(state.history())
+        if len(history) < self._start:
+            raise InputError("The cards are not dealt yet: a belief about hands needs a state after the deal.")
+        return history
 
     def _policy_of(self, player: int) -> PlayPolicy:
         if not isinstance(self._policy, Mapping):
@@ -144,11 +159,7 @@ class OhHellResampler:
 
     def _follow(self, history: list[int], player: int) -> Followed:
         """The game and the belief after a history."""
-        if not 0 <= player < self.rules.players:
-            raise InputError(f"The game has players 0 to {self.rules.players - 1}; got player {player}.")
-        start = 2 + self.rules.players * self.rules.tricks + 1
-        if len(history) < start:
-            raise InputError("The cards are not dealt yet: a belief about hands needs a state after the deal.")
+        start = self._start
         known, followed = self._followed.get(player, ([], None))
         if followed is None or history[: len(known)] != known or len(known) < start:
             known, followed = history[:start], self._begin(history[:start], player)
@@ -180,7 +191,7 @@ class OhHellResampler:
 
     def _draw(self, history: list[int], player: int) -> list[Any]:
         """States that agree with a history, in a random order."""
-        rules, start = self.rules, 2 + self.rules.players * self.rules.tricks + 1
+        rules, start = self.rules, self._start
         tricks, dealer, *cards = history[:start]
         own = cards[player : rules.players * rules.tricks : rules.players]
         others = [(player + 1 + place) % rules.players for place in range(rules.players - 1)]

@@ -10,13 +10,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PyTree
 
 from nbf import dispatch, prng
-from nbf.beliefs.exponential_tilt import Tilt
 from nbf.beliefs.gaussian_kernels import GaussianKernels
 from nbf.beliefs.particles import ParticleBelief
 from nbf.capabilities import ContinuousSpace, FiniteSpace, ListedStates, MeanFeatures
 from nbf.capability import capability, require
 from nbf.contracts import Belief, BeliefModel, Embedding, State, StateSpace
 from nbf.resampling import schemes as resampling
+from nbf.resampling.exponential_tilt import Tilt
 from nbf.resampling.weights import normalize
 
 DRAWS = 256

@@ -19,11 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from nbf.beliefs.exponential_tilt import tilt
 from nbf.capabilities import DealSpace, EvenDraws
 from nbf.capability import require
 from nbf.contracts import BeliefModel, Embedding, State, StateSpace
 from nbf.errors import InputError
+from nbf.resampling.exponential_tilt import tilt
 from nbf.resampling.weights import mean_weights
 from nbf.spaces.deal_weights import Weights, completions, deals, marginals
 

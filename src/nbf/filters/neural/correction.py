@@ -10,9 +10,9 @@ from abc import abstractmethod
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from nbf.beliefs.exponential_tilt import Tilt
 from nbf.contracts import BeliefModel, State, StateSpace
 from nbf.filters.neural.state import NeuralState
+from nbf.resampling.exponential_tilt import Tilt
 
 
 class Correction(eqx.Module):

@@ -83,7 +83,7 @@ def picked(environment: Environment, num_particles: int, trust: Trust = UNMEASUR
         reason = f"{name} has LookAhead, so it selects which of {ahead.draws(num_particles)} draws are simulated"
         return Picked(ahead, reason)
     if capability(environment, StateEmission) is None:
-        reason = f"{name} has neither LookAhead nor StateEmission nor StaticState, nor few enough KnownTransitions"
+        reason = f"{name} has neither LookAhead nor StateEmission nor StaticState, nor few enough branches"
         return Picked(EvenProposal(), reason)
     anew = RegeneratingProposal(kernel=KernelSmoother(trust.kernel_scale), model_share=trust.model_share)
     reason = f"{name} has StateEmission, so particles are carried, and drawn anew without simulation when few fit"

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from nbf import prng
-from nbf.beliefs.exponential_tilt import tilt
 from nbf.capabilities import LookAhead
 from nbf.capability import require
 from nbf.contracts import Environment, Observation, Policy, State
@@ -20,6 +19,7 @@ from nbf.filters.checks import check_counts, check_numbers
 from nbf.filters.neural.even import EvenProposal, decoded
 from nbf.filters.neural.proposal import Prior, Proposal, Proposed, simulated
 from nbf.resampling.auxiliary import log_first_stage
+from nbf.resampling.exponential_tilt import tilt
 from nbf.resampling.optimal import optimal_resample, split_heavy
 from nbf.resampling.weights import normalize
 

@@ -2,7 +2,7 @@
 
 An embedding that is a mean of features, θ = E[φ(x)], also says what the mean features of the decoded density should be.
 The density is exponentially tilted so that its mean features equal the embedding, p(x) ∝ q_θ(x) exp(λ·φ(x)), as far as
-the noise in θ allows: `nbf.beliefs.exponential_tilt`.
+the noise in θ allows: `nbf.resampling.exponential_tilt`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from nbf.beliefs.exponential_tilt import Tilt, tilt
 from nbf.beliefs.model import support
 from nbf.capabilities import MeanFeatures
 from nbf.capability import require
@@ -19,6 +18,7 @@ from nbf.contracts import BeliefModel, State, StateSpace
 from nbf.filters.checks import check_counts, check_numbers
 from nbf.filters.neural.correction import Correction
 from nbf.filters.neural.state import NeuralState
+from nbf.resampling.exponential_tilt import Tilt, tilt
 from nbf.resampling.optimal import random_mass as mass_of_draws
 from nbf.resampling.weights import normalize
 

@@ -9,7 +9,7 @@ import pytest
 from scipy import optimize, special
 from tolerances import FLOAT
 
-from nbf.beliefs.exponential_tilt import LEAST, STEPS, tilt
+from nbf.resampling.exponential_tilt import LEAST, STEPS, tilt
 
 ATOMS, FEATURES = 20, 3
 find = jax.jit(tilt, static_argnums=4)
