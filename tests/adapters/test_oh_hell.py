@@ -85,6 +85,10 @@ def test_the_posterior_is_that_of_all_histories():
         told = information_state_posterior(game, policy.of_state, 0, state.information_state_string(0))
         for history, probability in told.items():
             exact[history[3]] += probability  # the card that player 1 was dealt
+        same = [
+            probability for history, probability in told.items() if history[2:6] == tuple(state.history()[2:6])
+        ]  # the deal of the state, whatever else
+        assert np.exp(resampler.log_prob(state, 0)) == pytest.approx(sum(same), abs=1e-5)
         found = resampler.marginals(state, 0)[:, 0]
         assert np.all(np.abs(found - exact) < monte_carlo(np.sqrt(np.maximum(exact * (1 - exact), 0)), samples) + 1e-6)
 

@@ -135,6 +135,26 @@ class OhHellResampler:
         deals = self._deals(self._history(state, player), player)
         return np.eye(self.rules.players)[deals].mean(axis=0)
 
+    def log_prob(self, state: Any, player: int) -> float:
+        """Compute how likely the deal of a state is in a player's belief: for tests and comparisons, since only a
+        referee knows the deal.
+
+        Args:
+            state: OpenSpiel's state.
+            player: Whose belief it is.
+
+        Returns:
+            The log probability of the hands that were dealt.
+        """
+        history = self._history(state, player)
+        deal, cards = np.full(self.rules.cards, self.rules.players - 1), history[2 : self._start - 1]
+        for place in range(self.rules.players - 1):
+            deal[cards[(player + 1 + place) % self.rules.players :: self.rules.players]] = place
+        policy = self._policy_of((player + 1) % self.rules.players)
+        return float(
+            _log_prob(self.filter, self.rules, self._follow(history, player), policy, player, jnp.asarray(deal))
+        )
+
     @property
     def _start(self) -> int:
         """Length of a history before the first bid: the number of tricks, the dealer and the cards."""
@@ -237,3 +257,11 @@ def _drawn(
     some = jnp.any(legal)
     others = jax.vmap(environment.init)(jax.random.split(rule_key, n))
     return jnp.where(some, deals, others), jnp.where(some, legal, True)
+
+
+@eqx.filter_jit
+def _log_prob(
+    filter: Filter, rules: TrickTaking, now: Followed, policy: PlayPolicy, observer: int, deal: Int[Array, " cards"]
+) -> Float[Array, ""]:
+    """log probability of a deal in the belief."""
+    return filter.belief(now.state, _environment(rules, now.game, policy, observer)).log_prob(deal)

@@ -37,7 +37,7 @@ def key_of(label: str, experiment: str) -> Key:
     if experiment in ("zoo", "drift", "plaza"):
         return (filter, rest.removeprefix("fitted"), particles)
     model, _, update = rest.partition(", ")
-    if experiment == "cards":
+    if experiment in ("cards", "cards-play"):
         return (filter, UPDATE_ARMS.get(update, update), particles)
     if experiment == "ablation":
         return (filter, UPDATE_ARMS.get(update, update) if filter == "nbf" else "default", particles)

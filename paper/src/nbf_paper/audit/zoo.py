@@ -42,6 +42,9 @@ GRIDS |= {
 
 GRIDS |= {
     "cards": MetricTable("cards", "marginal_error", 4), "cards-deals": MetricTable("cards", "deal_log_prob", 2),
+    "cards-points": MetricTable("cards-play", "points", 2), "cards-lead": MetricTable("cards-play", "points_lead", 2),
+    "cards-ratio": MetricTable("cards-play", "true_deal_ratio", 2),
+    "cards-decision": MetricTable("cards-play", "decision_ms", 0),
     "drift": MetricTable("drift", "drift", 2), "drift-early": MetricTable("drift", f"error_at_{EARLY}"),
     "drift-late": MetricTable("drift", f"error_at_{LATE}"), "plaza": MetricTable("plaza", "log_score", 2),
     "plaza-distance": MetricTable("plaza", "energy"),

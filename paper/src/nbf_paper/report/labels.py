@@ -9,7 +9,7 @@ paper's, so that no label stands for two things in any two tables:
 | beyond | the update's | the one that `BEYOND` has for the domain | `faithful` is the paper's |
 | zoo, drift, plaza | empty, or `untrained` | *fitted*: what `nbf.fit` chooses and trains for each problem | the default one |
 | ablation | the update's | *fitted* | the default one without a part |
-| cards | the update's | maximum entropy | the default one; `faithful` is the paper's |
+| cards, cards-play | the update's | maximum entropy | the default one; `faithful` is the paper's |
 | simulation-cost, wall-clock | the model's, but `default` | that of the arm; with `default` as in beyond | the paper's; with `default` the default one |
 """  # noqa: E501
 
@@ -86,7 +86,7 @@ def model_and_update(experiment: str, arm: str, config: str) -> tuple[str, str]:
     """What an arm of NBF or of Approx Beliefs stands for; empty where it need not be said."""
     if experiment in ("zoo", "drift", "plaza"):
         return arm or FITTED, ""
-    if experiment == "cards":
+    if experiment in ("cards", "cards-play"):
         return MAXIMUM_ENTROPY, UPDATES.get(arm, arm)
     if experiment == "ablation":
         return FITTED, UPDATES.get(arm, arm)

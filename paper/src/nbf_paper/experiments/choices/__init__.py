@@ -14,7 +14,7 @@ from tyro.conf import arg
 
 from nbf_paper.experiments.choices.ablation import Ablation
 from nbf_paper.experiments.choices.beyond import Beyond
-from nbf_paper.experiments.choices.cards import Cards
+from nbf_paper.experiments.choices.cards import Cards, CardsPlay
 from nbf_paper.experiments.choices.classical import Classical
 from nbf_paper.experiments.choices.convergence import Convergence
 from nbf_paper.experiments.choices.donuts import Donuts
@@ -31,8 +31,8 @@ from nbf_paper.experiments.choices.wall_clock import WallClock
 from nbf_paper.experiments.choices.zoo import Zoo
 
 __all__ = [
-    "EXPERIMENTS", "Ablation", "All", "Amount", "Beyond", "Cards", "Classical", "Convergence", "Donuts", "Drift",
-    "Experiment", "FineTuned", "Goofspiel", "GoofspielLarge", "Gridworld", "Part", "Plaza", "SimulationCost",
+    "EXPERIMENTS", "Ablation", "All", "Amount", "Beyond", "Cards", "CardsPlay", "Classical", "Convergence", "Donuts",
+    "Drift", "Experiment", "FineTuned", "Goofspiel", "GoofspielLarge", "Gridworld", "Part", "Plaza", "SimulationCost",
     "Triangulation", "WallClock", "Zoo",
 ]  # fmt: skip
 
@@ -40,7 +40,7 @@ EXPERIMENTS: dict[str, type[Experiment]] = {
     kind.name: kind
     for kind in (
         Gridworld, Donuts, Goofspiel, GoofspielLarge, Triangulation, FineTuned, Convergence, Classical, Beyond,
-        SimulationCost, WallClock, Zoo, Ablation, Drift, Plaza, Cards,
+        SimulationCost, WallClock, Zoo, Ablation, Drift, Plaza, Cards, CardsPlay,
     )
 }  # fmt: skip
 """By name. `nbf-paper reproduce all` and the report follow this order: an experiment comes after those whose records

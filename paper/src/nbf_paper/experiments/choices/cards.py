@@ -13,6 +13,35 @@ from nbf_paper.report.tables import Page
 
 
 @dataclass(frozen=True, kw_only=True)
+class CardsPlay(Experiment):
+    """OpenSpiel's ISMCTS with different beliefs about hidden hands, on duplicate deals (needs the extra openspiel)."""
+
+    name = "cards-play"
+    quick = Amount(episodes=2, few=True)
+
+    simulations: int = 100
+    """Of each search."""
+
+    def jobs(self, amount: Amount) -> Sequence[Job]:
+        from nbf_paper.experiments.card_play import CardPlayJob
+        from nbf_paper.experiments.trick_policies import TrickPoolConfig
+
+        policies = TrickPoolConfig(runs=2, checkpoints=2, timesteps=64) if amount.few else TrickPoolConfig()
+        games, count = amount.episodes_or(CardPlayJob.games), 5 if amount.few else self.simulations
+        return [CardPlayJob(seed, games, count, policies) for seed in amount.seeds]
+
+    @staticmethod
+    def page(folder: Path) -> Page:
+        from nbf_paper.report import cards
+
+        return cards.play_page(folder)
+
+    @classmethod
+    def parts(cls) -> tuple[Part, ...]:
+        return (Part(cls()),)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Cards(Experiment):
     """Who holds what in a trick-taking game: the error of card marginals by calls of the opponents' policies."""
 
