@@ -128,8 +128,8 @@ class CardPlayJob(Job):
     policies: TrickPoolConfig = field(default_factory=TrickPoolConfig)
 
     def __post_init__(self) -> None:
-        if self.games < 2 or self.simulations < 1:
-            raise InputError(f"2 games and a simulation at least are needed; got {self.games} and {self.simulations}.")
+        if min(self.games, self.simulations) < 2:
+            raise InputError(f"2 games and simulations at least are needed; got {self.games} and {self.simulations}.")
 
     @property
     def evaluated(self) -> int:
@@ -177,7 +177,7 @@ class CardPlayJob(Job):
                 }
                 return play(rules, prng.fold_in(key, number), policies, make(policies), by_rules, simulations, number)
 
-            one(0, 1)  # what there is to compile is compiled here
+            one(0, 2)  # what there is to compile is compiled here
             found[name, calls] = []
             for number in range(self.games):
                 found[name, calls].append(one(number, self.simulations))
