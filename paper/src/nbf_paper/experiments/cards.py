@@ -32,13 +32,15 @@ from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.experiments.policy_pool import make_pool, pool_path, read_pool
 from nbf_paper.experiments.trick_policies import TrickPoolConfig
 from nbf_paper.names import BASELINES_OF_CARDS, OPPONENTS
+from nbf_paper.pictures import write_picture
 from nbf_paper.records import ALL, Record
 
 FIRST, LAST = 4, 12
 """The actions that are scored; three bids come before."""
 CALLS = (16, 32, 64, 128, 256)
 """Of the neural filter, at each action of an opponent."""
-GAMES_AT_ONCE = 16
+PICTURED = 64
+"""Calls of the neural filter in the picture of a game."""
 MODEL = "maximum entropy"
 
 
@@ -107,6 +109,23 @@ def _scores(run: Baseline, keys: Key[Array, " g"], games: Watched) -> tuple[Floa
         return game.errors(found), jnp.sum(calls) / jnp.sum(game.owner < game.allowed.shape[1])
 
     return jax.lax.map(one, (keys, games))
+
+
+@eqx.filter_jit
+def _beliefs(key: Key[Array, ""], game: Watched) -> dict[str, Array]:
+    return {
+        "exact": game.truth,
+        "nbf": neural(PICTURED, None)(key, game)[0],
+        "allowed": game.environments.space.allowed,
+    }
+
+
+def _picture(key: Key[Array, ""], game: Watched) -> dict[str, np.ndarray]:
+    """One game, action by action: beliefs about the unseen cards, and the truth."""
+    unseen = np.asarray(game.unseen)
+    found = {name: np.asarray(value)[:, unseen] for name, value in _beliefs(key, game).items()}
+    found |= {"unseen": unseen, "deal": np.asarray(game.deal)[unseen], "actions": np.asarray(game.actions)}
+    return found | {"players": np.asarray(game.environments.game.player)}
 
 
 @dataclass(frozen=True)
@@ -186,6 +205,8 @@ class CardJob(Job):
             errors[row[1:]], spent[row[1:]] = np.asarray(found)[:, FIRST - 1 :], float(np.mean(np.asarray(calls)))
             records += self._errors(row, errors[row[1:]], round(spent[row[1:]]))
             bar.advance(self.games)
+        if self.opponents == OPPONENTS[0] and self.seed == 0:
+            write_picture(results / "game.npz", _picture(filter_key, jax.tree.map(lambda leaf: leaf[0], games)))
         jax.clear_caches()
         return [*records, *self._worth(errors, spent)]
 

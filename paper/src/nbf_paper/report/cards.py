@@ -10,13 +10,25 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+from matplotlib.figure import Figure
+
+from nbf.plot.style import BELIEF, VERMILION
 from nbf_paper.names import BASELINES_OF_CARDS, OPPONENTS
+from nbf_paper.pictures import read_picture
 from nbf_paper.records import ALL, Record, read_records, summary
 from nbf_paper.report.labels import row_labels, row_order
 from nbf_paper.report.tables import Page, cell, layout, legend, markdown_table, one_among_several
 
+SHAPES = {
+    "exact": "actions unseen owners", "nbf": "actions unseen owners", "allowed": "actions unseen owners",
+    "unseen": "unseen", "deal": "unseen", "actions": "actions", "players": "actions",
+}  # fmt: skip
+"""The arrays of the picture of a game."""
 CAPTIONS = {
     "cards": (
         "Mean absolute error of the marginals (who holds which card), over the cards that are not settled, their "
@@ -27,6 +39,10 @@ CAPTIONS = {
     "cards-worth": (
         "How many times the calls of NBF a baseline needs for the same error, by interpolation between its budgets; "
         "where none of them has so small an error, the ratio to the largest: a lower bound."
+    ),
+    "cards.png": (
+        "One game, action by action (player: bid or card): the probability that each unseen card was dealt to player 1 "
+        "or 2, by the exact posterior and by NBF with 64 calls. Triangles mark the hands that were dealt."
     ),
     "cards-deals": (
         "log probability of the true deal, mean over actions 4 to 12: of the exact posterior, and of the "
@@ -68,7 +84,39 @@ def page(folder: Path) -> Page:
     }
     if any(record.metric.startswith("worth_") for record in records):
         tables["cards-worth"] = worth_table(records, kinds)
-    return Page(tables, {}, "Who holds what?", {name: CAPTIONS[name] for name in tables})
+    figures = {}
+    if (folder / "game.npz").exists():
+        game = read_picture(folder / "game.npz", SHAPES, "nbf-paper reproduce cards")
+        figures["cards.png"] = functools.partial(game_figure, game)
+    return Page(tables, figures, "Who holds what?", {name: CAPTIONS[name] for name in (*tables, *figures)})
+
+
+def card_name(card: int, suits: int = 3) -> str:
+    """A card as OpenSpiel prints it."""
+    return f"{'CDSH'[card % suits]}{'23456789TJQKA'[card // suits]}"
+
+
+def game_figure(game: Mapping[str, np.ndarray]) -> Figure:
+    """Who holds each unseen card after each action: exact posterior and NBF, for both opponents; rings mark the truth."""
+    figure = Figure(figsize=(9.0, 5.2), layout="constrained")
+    rows = np.lexsort((game["unseen"], game["deal"]))
+    names = [card_name(int(card)) for card in game["unseen"][rows]]
+    cards = int(game["allowed"].shape[1] + 6)
+    told = [
+        f"{player}: {card_name(int(action)) if action < cards else f'bid {action - cards}'}"
+        for player, action in zip(game["players"], game["actions"], strict=True)
+    ]
+    axes = figure.subplots(1, 4, sharey=True)
+    for place, (belief, holder) in enumerate([("exact", 0), ("nbf", 0), ("exact", 1), ("nbf", 1)]):
+        panel, shown = axes[place], game[belief][:, rows, holder].T
+        image = panel.imshow(shown, cmap=BELIEF, vmin=0, vmax=1, aspect="auto")
+        held = np.flatnonzero(game["deal"][rows] == holder)
+        panel.plot(np.full(len(held), shown.shape[1] - 0.2), held, "<", color=VERMILION, clip_on=False, markersize=5)
+        panel.set_title(f"player {holder + 1}, {'exact' if belief == 'exact' else 'NBF (64)'}", fontsize=10)
+        panel.set_xticks(range(len(told)), told, rotation=90, fontsize=6)
+        panel.set_yticks(range(len(names)), names, fontsize=7)
+    figure.colorbar(image, ax=axes, label="probability", shrink=0.6)  # pyright: ignore[reportPossiblyUnboundVariable]
+    return figure
 
 
 def worth_table(records: list[Record], kinds: list[str]) -> str:
