@@ -113,11 +113,7 @@ def _scores(run: Baseline, keys: Key[Array, " g"], games: Watched) -> tuple[Floa
 
 @eqx.filter_jit
 def _beliefs(key: Key[Array, ""], game: Watched) -> dict[str, Array]:
-    return {
-        "exact": game.truth,
-        "nbf": neural(PICTURED, None)(key, game)[0],
-        "allowed": game.environments.space.allowed,
-    }
+    return {"exact": game.truth, "nbf": neural(PICTURED, None)(key, game)[0]}
 
 
 def _picture(key: Key[Array, ""], game: Watched) -> dict[str, np.ndarray]:
@@ -125,7 +121,7 @@ def _picture(key: Key[Array, ""], game: Watched) -> dict[str, np.ndarray]:
     unseen = np.asarray(game.unseen)
     found = {name: np.asarray(value)[:, unseen] for name, value in _beliefs(key, game).items()}
     found |= {"unseen": unseen, "deal": np.asarray(game.deal)[unseen], "actions": np.asarray(game.actions)}
-    return found | {"players": np.asarray(game.environments.game.player)}
+    return found | {"players": np.asarray(game.environments.game.player), "cards": np.array([len(game.deal)])}
 
 
 @dataclass(frozen=True)

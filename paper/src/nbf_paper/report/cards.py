@@ -25,8 +25,8 @@ from nbf_paper.report.labels import row_labels, row_order
 from nbf_paper.report.tables import Page, cell, layout, legend, markdown_table, one_among_several
 
 SHAPES = {
-    "exact": "actions unseen owners", "nbf": "actions unseen owners", "allowed": "actions unseen owners",
-    "unseen": "unseen", "deal": "unseen", "actions": "actions", "players": "actions",
+    "exact": "actions unseen owners", "nbf": "actions unseen owners", "unseen": "unseen", "deal": "unseen",
+    "actions": "actions", "players": "actions", "cards": "1",
 }  # fmt: skip
 """The arrays of the picture of a game."""
 CAPTIONS = {
@@ -97,11 +97,11 @@ def card_name(card: int, suits: int = 3) -> str:
 
 
 def game_figure(game: Mapping[str, np.ndarray]) -> Figure:
-    """Who holds each unseen card after each action: exact posterior and NBF, for both opponents; rings mark the truth."""
+    """Who holds each unseen card after each action: exact posterior and NBF, for both opponents, with the truth."""
     figure = Figure(figsize=(9.0, 5.2), layout="constrained")
     rows = np.lexsort((game["unseen"], game["deal"]))
     names = [card_name(int(card)) for card in game["unseen"][rows]]
-    cards = int(game["allowed"].shape[1] + 6)
+    cards = int(game["cards"][0])
     told = [
         f"{player}: {card_name(int(action)) if action < cards else f'bid {action - cards}'}"
         for player, action in zip(game["players"], game["actions"], strict=True)
