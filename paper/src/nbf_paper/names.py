@@ -28,6 +28,8 @@ GAMES = ("k=5", "k=6", "k=7")
 """Goofspiel: the games in which the default filter is compared with its baselines (`nbf-paper reproduce beyond`)."""
 OPPONENTS = ("self-play", "scripted", "wide")
 """Opponents in the card game: a run of self-play that nothing was tuned on, players by rule, random wide networks."""
+WHOLE_DECK = "52-cards"
+"""The card game with the whole deck."""
 BASELINES_OF_CARDS = {
     "policy_inference": "policy inference", "hands_combined": "hands combined", "interpolated": "interpolated",
     "mcmc": "MCMC", "resample_move": "resample-move",

@@ -42,6 +42,7 @@ GRIDS |= {
 
 GRIDS |= {
     "cards": MetricTable("cards", "marginal_error", 4), "cards-deals": MetricTable("cards", "deal_log_prob", 2),
+    "cards-large": MetricTable("cards", "card_log_score"),
     "cards-points": MetricTable("cards-play", "points", 2), "cards-lead": MetricTable("cards-play", "points_lead", 2),
     "cards-ratio": MetricTable("cards-play", "true_deal_ratio", 2),
     "cards-decision": MetricTable("cards-play", "decision_ms", 0),

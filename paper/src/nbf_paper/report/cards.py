@@ -4,6 +4,7 @@
 |---|---|
 | `cards` | mean absolute error of the marginals, who holds which card |
 | `cards-worth` | how many times the calls of NBF a baseline needs for the same error |
+| `cards-large` | the whole deck: log probability of the true owners |
 | `cards-deals` | log probability of the true deal |
 | `cards-points`, `cards-lead`, `cards-ratio`, `cards-decision` | ISMCTS with each belief: points, and why |
 """
@@ -39,6 +40,10 @@ CAPTIONS = {
     "cards-worth": (
         "How many times the calls of NBF a baseline needs for the same error, by interpolation between its budgets; "
         "where none of them has so small an error, the ratio to the largest: a lower bound."
+    ),
+    "cards-large": (
+        "The whole deck, 4 players, 8 tricks: mean log probability of the true owner of a card that is not settled, in "
+        "nats, after 8, 12, 16, 20 and 24 actions; higher is better. A hundredth of each belief is the prior's."
     ),
     "cards.png": (
         "One game, action by action (player: bid or card): the probability that each unseen card was dealt to player 1 "
@@ -78,10 +83,12 @@ def page(folder: Path) -> Page:
     """The tables of the records in a folder."""
     records = read_records(folder)
     kinds = [kind for kind in OPPONENTS if any(record.config == kind for record in records)]
-    tables = {
-        "cards": markdown_table(records, configs=kinds, metric="marginal_error", digits=4, calls=True),
-        "cards-deals": markdown_table(records, configs=kinds, metric="deal_log_prob", digits=2),
-    }
+    tables = {}
+    if kinds:
+        tables["cards"] = markdown_table(records, configs=kinds, metric="marginal_error", digits=4, calls=True)
+        tables["cards-deals"] = markdown_table(records, configs=kinds, metric="deal_log_prob", digits=2)
+    if any(record.metric == "card_log_score" for record in records):
+        tables["cards-large"] = markdown_table(records, metric="card_log_score", calls=True)
     if any(record.metric.startswith("worth_") for record in records):
         tables["cards-worth"] = worth_table(records, kinds)
     figures = {}

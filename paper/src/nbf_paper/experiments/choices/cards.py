@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nbf_paper.experiments.choices.experiment import Amount, Experiment, Part
 from nbf_paper.experiments.job import Job
-from nbf_paper.names import OPPONENTS
+from nbf_paper.names import OPPONENTS, WHOLE_DECK
 from nbf_paper.report.tables import Page
 
 
@@ -48,15 +48,24 @@ class Cards(Experiment):
     name = "cards"
     quick = Amount(episodes=2, few=True)
 
-    opponents: tuple[str, ...] = ()
-    """Kinds of opponents: self-play, scripted, wide; all by default, with --quick scripted."""
+    games: tuple[str, ...] = ()
+    """self-play, scripted, wide: the small game against such opponents; 52-cards: the whole deck. All by default, with
+    --quick scripted and 52-cards."""
 
     def jobs(self, amount: Amount) -> Sequence[Job]:
         from nbf_paper.experiments.cards import CardJob
+        from nbf_paper.experiments.cards_large import POLICIES, LargeCardJob
 
-        kinds = self.opponents or (("scripted",) if amount.few else OPPONENTS)
-        games = amount.episodes_or(CardJob.games)
-        return [CardJob(kind, seed, games, few=amount.few) for kind in kinds for seed in amount.seeds]
+        kinds = self.games or (("scripted", WHOLE_DECK) if amount.few else (*OPPONENTS, WHOLE_DECK))
+        count = amount.episodes_or(CardJob.games)
+
+        def job(kind: str, seed: int) -> Job:
+            if kind != WHOLE_DECK:
+                return CardJob(kind, seed, count, few=amount.few)
+            fewer = replace(POLICIES, runs=2, checkpoints=2, timesteps=64)
+            return LargeCardJob(seed, count, fewer if amount.few else POLICIES, amount.few)
+
+        return [job(kind, seed) for kind in kinds for seed in amount.seeds]
 
     @staticmethod
     def page(folder: Path) -> Page:
@@ -66,4 +75,4 @@ class Cards(Experiment):
 
     @classmethod
     def parts(cls) -> tuple[Part, ...]:
-        return (Part(cls()),)
+        return (Part(cls(), seeds=2),)

@@ -55,8 +55,8 @@ class Triangulation(Experiment):
     @classmethod
     def parts(cls) -> tuple[Part, ...]:
         return (
-            Part(cls(arm=("faithful", "spline", "mixture")), seeds=5),
-            Part(cls(arm=("kernel", "classical")), seeds=5),
+            Part(cls(), seeds=20),
+            Part(cls(arm=("spline", "mixture", "kernel", "classical")), seeds=5),
         )
 
     @classmethod
