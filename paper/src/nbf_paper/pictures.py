@@ -8,6 +8,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 
@@ -24,7 +25,8 @@ UNREADABLE = (
 
 
 def write_picture(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
-    """Write the arrays of a figure, replacing the file as a whole."""
+    """Write the arrays of a figure, replacing the file as a whole; the folder is made if there is none."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
     write_atomically(path, buffer.getvalue())
