@@ -119,3 +119,14 @@ def test_what_it_cannot_do_is_said():
         OhHellResampler(game, {2: policy})(state, 0)
     with pytest.raises(InputError, match="at least 1"):
         OhHellResampler(game, policy, samples=0)
+
+
+def test_cards_that_were_not_dealt_are_drawn_as_well():
+    """A player does not know them: every unseen card is somewhere in a hand in some draw."""
+    game, _ = load(SMALL)
+    state = next(random_states(game, np.random.default_rng(SEED)))
+    resampler = OhHellResampler(game, Preferring(jnp.zeros(11)), HandTableFilter(), samples=200)
+    marginals = resampler.marginals(state, 0)
+    unseen = np.ones(8, bool)
+    unseen[[*state.history()[2:8:3], state.history()[8]]] = False
+    np.testing.assert_allclose(marginals[unseen, :2], 2 / 5, atol=4 * np.sqrt(0.24 / 200))

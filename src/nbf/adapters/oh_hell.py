@@ -4,8 +4,9 @@
     bot = ismcts.ISMCTSBot(game, evaluator, uct_c=2.0, max_simulations=100)
     bot.set_resampler(resampler)
 
-OpenSpiel's own resampler deals the hidden cards anew, whatever was bid and played. This one draws deals from a filter's
-belief: it follows the game's history, one update for each action of an opponent.
+OpenSpiel's own resampler exchanges cards between the other players, whatever was bid and played, and leaves those that
+were not dealt where they are, which a player cannot know. This one draws deals from a filter's belief: it follows the
+game's history, one update for each action of an opponent.
 """
 
 from __future__ import annotations

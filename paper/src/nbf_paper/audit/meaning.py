@@ -13,7 +13,7 @@ FILTERS = {
     "Kalman": "kalman", "EKF": "ekf", "UKF": "ukf", "CKF": "ckf", "EnKF": "enkf", "Exact samples": "emp",
     "Fearnhead–Clifford": "branching", "PF + KDE": "pf-kde", "PF": "pf", "Regularized PF": "pf-regularized",
     "Prior": "prior", "Reference": "reference", "Policy inference": "policy-inference", "MCMC": "mcmc",
-    "Resample-move PF": "resample-move",
+    "Resample-move PF": "resample-move", "OpenSpiel's resampler": "openspiel",
 }  # fmt: skip
 MODEL_ARMS = {"paper's flow": "faithful", "paper's flow to the letter": "paper", "wide softmax": "wide"}
 """The arms of models that are called otherwise in tables."""

@@ -1,7 +1,8 @@
 """ISMCTS of OpenSpiel with different beliefs about the hidden hands, on duplicate deals.
 
 Player 0 searches; the others play policies of a run of self-play that nothing was tuned on. Every belief plays the same
-deals, and differs in the resampler alone.
+deals, and differs in the resampler alone. OpenSpiel's own resampler is no belief: it leaves the cards that were not dealt
+where they are, which a player cannot know.
 """
 
 from __future__ import annotations
@@ -123,8 +124,8 @@ class CardPlayJob(Job):
     """The same deals with each belief."""
 
     seed: int = 0
-    games: int = 200
-    simulations: int = 100
+    games: int = 300
+    simulations: int = 300
     policies: TrickPoolConfig = field(default_factory=TrickPoolConfig)
 
     def __post_init__(self) -> None:
@@ -133,7 +134,7 @@ class CardPlayJob(Job):
 
     @property
     def evaluated(self) -> int:
-        return 3 * self.games
+        return 4 * self.games
 
     @property
     def title(self) -> str:
@@ -187,7 +188,8 @@ class CardPlayJob(Job):
     def _beliefs(self, rules: TrickTaking) -> list[tuple[str, int, Callable[[Any], OhHellResampler | None]]]:
         game, ours = game_of(rules), deal_filter(rules, CALLS)
         return [
-            ("prior", 0, lambda policies: None),
+            ("openspiel", 0, lambda policies: None),
+            ("prior", 0, lambda policies: OhHellResampler(game, Uniform(), HandTableFilter())),
             ("nbf", CALLS, lambda policies: OhHellResampler(game, policies, ours)),
             ("exact", 0, lambda policies: OhHellResampler(game, policies, HandTableFilter())),
         ]
@@ -197,11 +199,11 @@ class CardPlayJob(Job):
         records = []
         for (name, calls), games in found.items():
             points = np.array([game.points for game in games])
-            scores = {
-                "points": points, "true_deal_ratio": np.array([np.mean(game.ratios) for game in games]),
-                "decision_ms": np.array([1e3 * np.mean(game.seconds) for game in games]),
-            }  # fmt: skip
-            scores |= {"points_lead": points - blind} if name != "prior" else {}
+            scores = {"points": points, "decision_ms": np.array([1e3 * np.mean(game.seconds) for game in games])}
+            if name != "prior":
+                scores["points_lead"] = points - blind
+            if name in ("nbf", "exact"):
+                scores["true_deal_ratio"] = np.array([np.mean(game.ratios) for game in games])
             for metric, values in scores.items():
                 value, error = (float(number) for number in mean_and_error(values))
                 config = f"ISMCTS ({self.simulations})"

@@ -137,6 +137,8 @@ def make_pool(config: Config, path: Path, *, progress: bool = True) -> PolicyPoo
         pool, made.run = read_pool(path, config)
         made.policies = [jax.tree.map(lambda leaf: np.asarray(leaf[i]), pool.policies) for i in range(pool.size)]  # noqa: B023
         made.seconds = pool.seconds
+        if pool.size == total:
+            return pool
     with Progress(config.title, total, len(made.policies), enabled=progress, unit="policy") as bar:
         saved = last = time.monotonic()
         try:

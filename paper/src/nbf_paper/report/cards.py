@@ -58,7 +58,7 @@ CAPTIONS = {
 
 PLAY = {
     "cards-points": ("points", 2, "Points a game of player 0, who searches."),
-    "cards-lead": ("points_lead", 2, "Points more than with OpenSpiel's own resampler on the same deals."),
+    "cards-lead": ("points_lead", 2, "Points more than with the prior on the same deals."),
     "cards-ratio": (
         "true_deal_ratio", 2, "log of the true-state sampling ratio: how much likelier the true deal is drawn than by "
         "the rules alone, mean over the decisions.",
@@ -67,8 +67,8 @@ PLAY = {
 }  # fmt: skip
 """Metric, digits and caption of the tables of `cards-play`."""
 PLAYERS = (
-    "The prior is OpenSpiel's own resampler, which knows hand sizes and seen cards; exact is the ceiling, by tables of "
-    "hands."
+    "The prior has all deals that hand sizes, seen cards and void suits allow; exact is the ceiling, by tables of hands. "
+    "OpenSpiel's own resampler knows which cards were not dealt."
 )
 
 

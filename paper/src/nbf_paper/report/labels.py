@@ -38,6 +38,7 @@ FILTERS = {
     "pf-regularized": "Regularized PF",
     "pf-kde": "PF + KDE",
     "pf": "PF",
+    "openspiel": "OpenSpiel's resampler",
     "policy-inference": "Policy inference",
     "mcmc": "MCMC",
     "resample-move": "Resample-move PF",

@@ -19,7 +19,7 @@ class CardsPlay(Experiment):
     name = "cards-play"
     quick = Amount(episodes=2, few=True)
 
-    simulations: int = 100
+    simulations: int = 300
     """Of each search."""
 
     def jobs(self, amount: Amount) -> Sequence[Job]:
