@@ -1,8 +1,8 @@
 """ISMCTS of OpenSpiel with different beliefs about the hidden hands, on duplicate deals.
 
 Player 0 searches; the others play policies of a run of self-play that nothing was tuned on. Every belief plays the same
-deals, and differs in the resampler alone. OpenSpiel's own resampler is no belief: it leaves the cards that were not dealt
-where they are, which a player cannot know.
+deals, and differs in the resampler alone. OpenSpiel's own resampler is no belief: it leaves the cards that were not
+dealt where they are, which a player cannot know.
 """
 
 from __future__ import annotations

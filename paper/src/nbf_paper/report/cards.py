@@ -67,8 +67,8 @@ PLAY = {
 }  # fmt: skip
 """Metric, digits and caption of the tables of `cards-play`."""
 PLAYERS = (
-    "The prior has all deals that hand sizes, seen cards and void suits allow; exact is the ceiling, by tables of hands. "
-    "OpenSpiel's own resampler knows which cards were not dealt."
+    "The prior has all deals that hand sizes, seen cards and void suits allow; exact is the ceiling, by tables of "
+    "hands. OpenSpiel's own resampler knows which cards were not dealt."
 )
 
 
