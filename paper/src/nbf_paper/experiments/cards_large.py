@@ -7,10 +7,10 @@ a mean.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, Key
 from nbf import prng
 from nbf.adapters.oh_hell import deal_filter
 from nbf.environments.hidden_hands import HiddenHands
+from nbf.environments.trick_taking import TrickTaking
 from nbf.errors import InputError
 from nbf.evaluation.batches import mean_and_error
 from nbf.filters.neural import EvenProposal, NeuralBayesianFilter, Proposal
@@ -49,10 +50,8 @@ class Seen(NamedTuple):
     deal: Array
 
 
-class Method(Protocol):
-    """Gives marginals after each of `ACTIONS`."""
-
-    def __call__(self, key: Key[Array, ""], game: Seen) -> Float[Array, "k cards owners"]: ...
+Method = Callable[[Key[Array, ""], Seen], Float[Array, "k cards owners"]]
+"""Gives marginals after each of `ACTIONS`."""
 
 
 def _known(environments: HiddenHands, time: int) -> HiddenHands:
@@ -126,7 +125,7 @@ class LargeRow(NamedTuple):
     particles: int
 
 
-def rows(few: bool, rules: Any) -> Iterator[LargeRow]:
+def rows(few: bool, rules: TrickTaking) -> Iterator[LargeRow]:
     """Every filter; `few`: of each kind one."""
 
     def ours(calls: int, proposal: Proposal | None) -> Method:
@@ -144,7 +143,7 @@ def rows(few: bool, rules: Any) -> Iterator[LargeRow]:
 
 
 @eqx.filter_jit
-def _scores(run: Method, keys: Key[Array, " g"], games: Seen) -> Float[Array, "g k"]:
+def scores(run: Method, keys: Key[Array, " g"], games: Seen) -> Float[Array, "g k"]:
     """The mean log probability of the true owners of the cards that are not settled."""
 
     def one(pair: tuple[Key[Array, ""], Seen]) -> Array:
@@ -216,7 +215,7 @@ class LargeCardJob(Job):
         for number, row in enumerate(rows(self.few, rules)):
             bar.describe(f"{self.title}: {row.name}({row.particles}) {row.arm}")
             keys = jax.random.split(prng.fold_in(filter_key, jnp.int32(number)), self.games)
-            found = np.asarray(_scores(row.run, keys, games))
+            found = np.asarray(scores(row.run, keys, games))
             steps = [(ALL, found.mean(axis=1)), *((time, found[:, place]) for place, time in enumerate(ACTIONS))]
             for step, values in steps:
                 value, error = (float(part) for part in mean_and_error(values))
@@ -229,14 +228,18 @@ class LargeCardJob(Job):
         return records
 
 
+def seen(rules: TrickTaking, key: Key[Array, ""], players: Any) -> Seen:
+    """Play a game."""
+    start, environments, actions = play(rules, key, players, ACTIONS[-1])
+    others = [start.hands[(OBSERVER + 1 + place) % rules.players] for place in range(rules.players - 1)]
+    deal = jnp.select(others, list(range(len(others))), len(others)).astype(jnp.int32)
+    return Seen(environments, actions, deal)
+
+
 @eqx.filter_jit
-def _games(rules: Any, keys: Key[Array, " g"], policies: Any, chosen: Array) -> Seen:
+def _games(rules: TrickTaking, keys: Key[Array, " g"], policies: Any, chosen: Array) -> Seen:
     def one(pair: tuple[Array, Array]) -> Seen:
         key, seats = pair
-        players = jax.tree.map(lambda leaf: leaf[seats], policies)
-        start, environments, actions = play(rules, key, players, ACTIONS[-1])
-        others = [start.hands[(OBSERVER + 1 + place) % rules.players] for place in range(rules.players - 1)]
-        deal = jnp.select(others, list(range(len(others))), len(others)).astype(jnp.int32)
-        return Seen(environments, actions, deal)
+        return seen(rules, key, jax.tree.map(lambda leaf: leaf[seats], policies))
 
     return jax.lax.map(one, (keys, chosen))
