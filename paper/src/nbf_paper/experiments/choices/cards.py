@@ -38,7 +38,7 @@ class CardsPlay(Experiment):
 
     @classmethod
     def parts(cls) -> tuple[Part, ...]:
-        return (Part(cls(games=OPPONENTS), seeds=2), Part(cls(games=(WHOLE_DECK,))))
+        return (Part(cls()),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,4 +75,4 @@ class Cards(Experiment):
 
     @classmethod
     def parts(cls) -> tuple[Part, ...]:
-        return (Part(cls()),)
+        return (Part(cls(games=OPPONENTS), seeds=2), Part(cls(games=(WHOLE_DECK,))))
