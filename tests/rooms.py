@@ -94,7 +94,7 @@ ROOMS = (
     Room("nbf_paper.donuts", "the donuts of the paper", CORE),
     Room("nbf_paper.zoo", "small problems of users' kinds, with references", (*FILTERS, "nbf_paper.names")),
     Room("nbf_paper.report", "figures and tables of each experiment", (*RECORDS, "nbf.plot"), jax=False, draws=True),
-    Room("nbf_paper.experiments", "what runs and records", (*LIBRARY, *RECORDS, *PAPER, *ZOO)),
+    Room("nbf_paper.experiments", "what runs and records", (*LIBRARY, "nbf.adapters", *RECORDS, *PAPER, *ZOO)),
     Room(
         "nbf_paper.experiments.choices",
         "every experiment: its options, its jobs, its page",
