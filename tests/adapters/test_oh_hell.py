@@ -130,3 +130,15 @@ def test_cards_that_were_not_dealt_are_drawn_as_well():
     unseen = np.ones(8, bool)
     unseen[[*state.history()[2:8:3], state.history()[8]]] = False
     np.testing.assert_allclose(marginals[unseen, :2], 2 / 5, atol=4 * np.sqrt(0.24 / 200))
+
+
+def test_the_resampler_of_openspiel_knows_which_cards_were_not_dealt():
+    """What the pages say of it; if this fails, OpenSpiel has mended it, and they must be changed."""
+    pyspiel = extra("pyspiel", "openspiel")
+    game, _ = load(SMALL)
+    state = next(random_states(game, np.random.default_rng(SEED)))
+    dealt = set(state.history()[2:9])
+    sampler = pyspiel.UniformProbabilitySampler(0.0, 1.0)
+    drawn = [state.resample_from_infostate(0, sampler) for _ in range(50)]
+    assert all(set(other.history()[2:9]) == dealt for other in drawn)
+    assert len({tuple(other.history()[2:9]) for other in drawn}) > 1
