@@ -26,8 +26,9 @@ LUMPED = "lumped"
 """The arm of Goofspiel that has no model: the exact filter on the lumped state."""
 GAMES = ("k=5", "k=6", "k=7")
 """Goofspiel: the games in which the default filter is compared with its baselines (`nbf-paper reproduce beyond`)."""
-OPPONENTS = ("self-play", "scripted", "wide")
-"""Opponents in the card game: a run of self-play that nothing was tuned on, players by rule, random wide networks."""
+OPPONENTS = ("self-play", "scripted", "wide", "search")
+"""Opponents in the card game: a run of self-play that nothing was tuned on, players by rule, random wide networks, and
+players who search."""
 WHOLE_DECK = "52-cards"
 """The card game with the whole deck."""
 BASELINES_OF_CARDS = {

@@ -27,6 +27,7 @@ from nbf.spaces.deal_weights import marginals
 from nbf_paper.experiments import card_baselines as baselines
 from nbf_paper.experiments.card_baselines import Baseline, Found
 from nbf_paper.experiments.card_games import ScriptedPlayer, Watched, random_network, watch
+from nbf_paper.experiments.card_search import SearchPlayer
 from nbf_paper.experiments.demands import Size
 from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.experiments.policy_pool import make_pool, pool_path, read_pool
@@ -180,6 +181,8 @@ class CardJob(Job):
             return eqx.filter_vmap(eqx.filter_vmap(lambda key: ScriptedPlayer.random(key, rules)))(keys)
         if self.opponents == "wide":
             return eqx.filter_vmap(eqx.filter_vmap(lambda key: random_network(key, rules)))(keys)
+        if self.opponents == "search":
+            return eqx.filter_vmap(eqx.filter_vmap(lambda key: SearchPlayer.random(key, rules)))(keys)
         pool = make_pool(self.policies, pool_path(runs, self.policies))
         held_out = pool.split().run  # a run of self-play that no tuning has seen
         size = jax.tree.leaves(held_out)[0].shape[0]

@@ -49,8 +49,8 @@ class Cards(Experiment):
     quick = Amount(episodes=2, few=True)
 
     games: tuple[str, ...] = ()
-    """self-play, scripted, wide: the small game against such opponents; 52-cards: the whole deck. All by default, with
-    --quick scripted and 52-cards."""
+    """self-play, scripted, wide, search: the small game against such opponents; 52-cards: the whole deck. All by
+    default, with --quick scripted and 52-cards."""
 
     def jobs(self, amount: Amount) -> Sequence[Job]:
         from nbf_paper.experiments.cards import CardJob
