@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from nbf.contracts import Filter
+from nbf.contracts import Belief, Filter
 from nbf.environments.hidden_hands import HiddenHands, PlayPolicy, allowed_owners
 from nbf.environments.trick_taking import Game, TrickTaking
 from nbf.errors import InputError
@@ -136,6 +136,21 @@ class OhHellResampler:
         deals = self._deals(self._history(state, player), player)
         return np.eye(self.rules.players)[deals].mean(axis=0)
 
+    def belief(self, state: Any, player: int) -> Belief:
+        """Follow a game, and give the belief that deals are drawn from.
+
+        Args:
+            state: OpenSpiel's state.
+            player: Whose belief it is.
+
+        Returns:
+            The filter's belief over who was dealt each card: the others from the player's left on, and last nobody or
+            the player.
+        """
+        followed = self._follow(self._history(state, player), player)
+        policy = self._policy_of((player + 1) % self.rules.players)
+        return _belief(self.filter, self.rules, followed, policy, player)
+
     def log_prob(self, state: Any, player: int) -> float:
         """Compute how likely the deal of a state is in a player's belief: for tests and comparisons, since only a
         referee knows the deal.
@@ -197,10 +212,9 @@ class OhHellResampler:
     def _begin(self, history: list[int], player: int) -> Followed:
         _, dealer, *dealt = history
         rest = [card for card in range(self.rules.cards) if card not in dealt]
-        game = self.rules.dealt(jnp.asarray([*dealt, *rest], jnp.int32), jnp.int32(dealer))
         self._key, key = jax.random.split(self._key)
-        environment = _environment(self.rules, game, self._policy_of((player + 1) % self.rules.players), player)
-        return Followed(game, self.filter.init(key, environment))
+        deck, policy = jnp.asarray([*dealt, *rest], jnp.int32), self._policy_of((player + 1) % self.rules.players)
+        return _begun(self.filter, self.rules, key, deck, jnp.int32(dealer), policy, player)
 
     def _deals(self, history: list[int], player: int) -> Int[np.ndarray, "n cards"]:
         followed = self._follow(history, player)
@@ -234,6 +248,16 @@ def _environment(rules: TrickTaking, game: Game, policy: PlayPolicy, observer: i
 
 
 @eqx.filter_jit
+def _begun(
+    filter: Filter, rules: TrickTaking, key: Key[Array, ""], deck: Int[Array, " cards"], dealer: Int[Array, ""],
+    policy: PlayPolicy, observer: int,
+) -> Followed:  # fmt: skip
+    """The game and the belief before the first bid."""
+    game = rules.dealt(deck, dealer)
+    return Followed(game, filter.init(key, _environment(rules, game, policy, observer)))
+
+
+@eqx.filter_jit
 def _advanced(
     filter: Filter, rules: TrickTaking, key: Key[Array, ""], before: Followed, action: Int[Array, ""],
     policy: PlayPolicy, observer: int,
@@ -258,6 +282,12 @@ def _drawn(
     some = jnp.any(legal)
     others = jax.vmap(environment.init)(jax.random.split(rule_key, n))
     return jnp.where(some, deals, others), jnp.where(some, legal, True)
+
+
+@eqx.filter_jit
+def _belief(filter: Filter, rules: TrickTaking, now: Followed, policy: PlayPolicy, observer: int) -> Belief:
+    """The belief after a history."""
+    return filter.belief(now.state, _environment(rules, now.game, policy, observer))
 
 
 @eqx.filter_jit

@@ -17,15 +17,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
 from nbf.adapters.oh_hell import OhHellResampler, deal_filter
-from nbf.environments.hidden_hands import PlayPolicy
+from nbf.beliefs.hands import HandBelief
+from nbf.contracts import Belief
+from nbf.environments.hidden_hands import PlayPolicy, allowed_owners
 from nbf.environments.trick_taking import Game, TrickTaking
 from nbf.errors import InputError, MissingExtraError, missing_extra
 from nbf.evaluation.batches import mean_and_error
 from nbf.filters.hands import HandTableFilter
+from nbf.spaces.deal_weights import completions
 from nbf_paper.experiments.demands import Size
 from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.experiments.policy_pool import make_pool, pool_path, read_pool
@@ -45,6 +48,8 @@ class Played(NamedTuple):
     """log of how much likelier the true deal is drawn than by the rules alone, at each decision."""
     seconds: list[float]
     """Of each decision."""
+    errors: list[float]
+    """Of the marginals at each decision, but one before any action; none without a truth."""
 
 
 def spiel() -> Any:
@@ -77,16 +82,16 @@ def game_of(rules: TrickTaking) -> Any:
 
 def play(
     rules: TrickTaking, key: Key[Array, ""], policies: dict[int, PlayPolicy], belief: OhHellResampler | None,
-    by_rules: OhHellResampler, simulations: int, seed: int,
+    simulations: int, seed: int, *, evaluator: Any = None, truth: OhHellResampler | None = None,
 ) -> Played:  # fmt: skip
-    """One game of ISMCTS with a belief; None is OpenSpiel's own resampler. `by_rules` knows the rules alone."""
+    """One game of ISMCTS with a belief; None is OpenSpiel's own resampler. Without an evaluator of leaves, they are
+    played out at random. `truth` is the exact posterior, if errors are wanted."""
     from open_spiel.python.algorithms import ismcts, mcts
 
     open_spiel = game_of(rules)
     random = np.random.RandomState(seed)
-    bot = ismcts.ISMCTSBot(
-        open_spiel, mcts.RandomRolloutEvaluator(1, random), 2.0 * rules.bonus, simulations, random_state=random
-    )
+    leaves = evaluator or mcts.RandomRolloutEvaluator(1, random)
+    bot = ismcts.ISMCTSBot(open_spiel, leaves, 2.0 * rules.bonus, simulations, random_state=random)
     if belief is not None:
         bot.set_resampler(belief)
     deal_key, play_key = jax.random.split(key)
@@ -96,12 +101,15 @@ def play(
     game, state = rules.dealt(jnp.asarray(deck), jnp.int32(dealer)), open_spiel.new_initial_state()
     for action in (rules.tricks, dealer, *deck[: rules.players * rules.tricks + 1]):
         state.apply_action(int(action))
-    ratios, seconds, number = list[float](), list[float](), 0
+    ratios, errors, seconds, number = list[float](), list[float](), list[float](), 0
     while not state.is_terminal():
         mover = state.current_player()
         if mover == SEARCHER:
             if belief is not None:
-                ratios.append(belief.log_prob(state, SEARCHER) - by_rules.log_prob(state, SEARCHER))
+                ratios.append(belief.log_prob(state, SEARCHER) + float(log_deals(rules, game)))
+            if belief is not None and truth is not None and number:
+                both = belief.belief(state, SEARCHER), truth.belief(state, SEARCHER)
+                errors.append(float(marginal_error(rules, game, *both)))
             start = time.perf_counter()
             action = int(bot.step(state))
             seconds.append(time.perf_counter() - start)
@@ -109,7 +117,26 @@ def play(
             action = int(_chosen(rules, prng.fold_in(play_key, jnp.int32(number)), game, policies[mover]))
         game, number = _next(rules, game, jnp.int32(action)), number + 1
         state.apply_action(action)
-    return Played(state.returns()[SEARCHER], ratios or [0.0], seconds)
+    return Played(state.returns()[SEARCHER], ratios or [0.0], seconds, errors)
+
+
+@eqx.filter_jit
+def log_deals(rules: TrickTaking, game: Game) -> Float[Array, ""]:
+    """log of the number of deals that what player 0 knows allows."""
+    allowed = allowed_owners(rules, game, SEARCHER).astype(jnp.float32)
+    return completions(allowed, (rules.tricks,) * (rules.players - 1))[1]
+
+
+@eqx.filter_jit
+def marginal_error(rules: TrickTaking, game: Game, belief: Belief, truth: Belief) -> Float[Array, ""]:
+    """The mean absolute error of marginals over the cards that are not settled, and their owners."""
+    both = []
+    for one in (belief, truth):
+        exact = isinstance(one, HandBelief)
+        both.append(one.marginals() if exact else one.expectation(lambda deal: jax.nn.one_hot(deal, rules.players)))
+    unsettled = jnp.sum(allowed_owners(rules, game, SEARCHER), axis=1) > 1
+    apart = jnp.where(unsettled, jnp.mean(jnp.abs(both[0] - both[1]), axis=1), 0.0)
+    return jnp.sum(apart) / jnp.maximum(jnp.sum(unsettled), 1)
 
 
 class Uniform(eqx.Module):
@@ -166,7 +193,6 @@ class CardPlayJob(Job):
         size = jax.tree.leaves(held_out)[0].shape[0]
         key = prng.stream(self.seed, "cards", "play")
         chosen = np.asarray(jax.random.randint(key, (self.games, rules.players), 0, size))
-        by_rules = OhHellResampler(game_of(rules), Uniform(), HandTableFilter())
         found: dict[tuple[str, int], list[Played]] = {}
         for name, calls, make in self._beliefs(rules):
             bar.describe(f"{self.title}: {name}")
@@ -176,7 +202,7 @@ class CardPlayJob(Job):
                     seat: jax.tree.map(lambda leaf: leaf[chosen[number, seat]], held_out)  # noqa: B023
                     for seat in range(rules.players)
                 }
-                return play(rules, prng.fold_in(key, number), policies, make(policies), by_rules, simulations, number)
+                return play(rules, prng.fold_in(key, number), policies, make(policies), simulations, number)
 
             one(0, 2)  # what there is to compile is compiled here
             found[name, calls] = []

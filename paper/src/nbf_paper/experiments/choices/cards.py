@@ -20,15 +20,28 @@ class CardsPlay(Experiment):
     quick = Amount(episodes=2, few=True)
 
     simulations: int = 300
-    """Of each search."""
+    """Of each search with rollouts at random."""
+    policy_simulations: int = 200
+    """Of each search with rollouts by the policies, less what a belief costs."""
+    rollouts: tuple[str, ...] = ()
+    """random, policies: how leaves are played out. Both by default, with --quick random alone."""
 
     def jobs(self, amount: Amount) -> Sequence[Job]:
+        from nbf_paper.experiments.card_beliefs import ROLLOUTS, BeliefPlayJob
         from nbf_paper.experiments.card_play import CardPlayJob
         from nbf_paper.experiments.trick_policies import TrickPoolConfig
 
         policies = TrickPoolConfig(runs=2, checkpoints=2, timesteps=64) if amount.few else TrickPoolConfig()
-        games, count = amount.episodes_or(CardPlayJob.games), 5 if amount.few else self.simulations
-        return [CardPlayJob(seed, games, count, policies) for seed in amount.seeds]
+        kinds = self.rollouts or (ROLLOUTS[:1] if amount.few else ROLLOUTS)
+        games = amount.episodes_or(CardPlayJob.games)
+
+        def jobs(kind: str, seed: int) -> list[Job]:
+            at_random = kind == ROLLOUTS[0]
+            count = 5 if amount.few else self.simulations if at_random else self.policy_simulations
+            first = [CardPlayJob(seed, games, count, policies)] if at_random else []
+            return [*first, BeliefPlayJob(seed, games, count, kind, policies)]
+
+        return [job for kind in kinds for seed in amount.seeds for job in jobs(kind, seed)]
 
     @staticmethod
     def page(folder: Path) -> Page:
