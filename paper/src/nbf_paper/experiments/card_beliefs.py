@@ -36,7 +36,7 @@ INFERENCE = (512, 4096)
 """Calls of policy inference, for each decision."""
 LANES = 8
 """Rollouts of a leaf by the policies."""
-COSTS = {"nbf": 23, "policy-inference 512": 6, "policy-inference 4096": 10}
+COSTS = {"nbf": 14, "policy-inference 512": 5, "policy-inference 4096": 8}
 """What the belief of a decision costs, in simulations with rollouts by the policies: ratios of processor time within
 one run of `python -m benchmarks.card_decisions`. The prior and the ceiling cost nothing here."""
 ROLLOUTS = ("random", "policies")

@@ -6,7 +6,7 @@
 | `cards-worth` | how many times the calls of NBF a baseline needs for the same error |
 | `cards-large` | the whole deck: log probability of the true owners |
 | `cards-deals` | log probability of the true deal |
-| `cards-points`, `cards-lead`, `cards-ratio`, `cards-decision` | ISMCTS with each belief: points, and why |
+| `cards-points`, `cards-lead`, `cards-ratio`, `cards-error`, `cards-decision` | ISMCTS with each belief |
 """
 
 from __future__ import annotations
@@ -63,20 +63,29 @@ PLAY = {
         "true_deal_ratio", 2, "log of the true-state sampling ratio: how much likelier the true deal is drawn than by "
         "the rules alone, mean over the decisions.",
     ),
+    "cards-error": (
+        "decision_error", 4, "Mean absolute error of the marginals at the decisions of player 0, over the cards that "
+        "are not settled and their owners.",
+    ),
     "cards-decision": ("decision_ms", 0, "Milliseconds of a decision, search included; not on an idle machine."),
 }  # fmt: skip
 """Metric, digits and caption of the tables of `cards-play`."""
 PLAYERS = (
     "The prior has all deals that hand sizes, seen cards and void suits allow; exact is the ceiling, by tables of "
-    "hands. OpenSpiel's own resampler knows which cards were not dealt."
+    "hands. Policy inference has its calls for each decision, NBF for each action of an opponent. OpenSpiel's own "
+    "resampler knows which cards were not dealt. With rollouts by policies every belief but exact has the same time."
 )
 
 
 def play_page(folder: Path) -> Page:
     """The tables of the records of `cards-play` in a folder."""
     records = read_records(folder)
-    tables = {name: markdown_table(records, metric=metric, digits=digits) for name, (metric, digits, _) in PLAY.items()}
-    return Page(tables, {}, "ISMCTS with a belief", {name: f"{told} {PLAYERS}" for name, (_, _, told) in PLAY.items()})
+    recorded = {record.metric for record in records}
+    shown = {name: part for name, part in PLAY.items() if part[0] in recorded}
+    tables = {
+        name: markdown_table(records, metric=metric, digits=digits) for name, (metric, digits, _) in shown.items()
+    }
+    return Page(tables, {}, "ISMCTS with a belief", {name: f"{told} {PLAYERS}" for name, (_, _, told) in shown.items()})
 
 
 def page(folder: Path) -> Page:
