@@ -3,8 +3,8 @@
     python -m benchmarks.card_decisions [--games 6] [--width 64] [--simulations 200]
 
 Beliefs are timed from the observer's last decision to this one: updates for the opponents' actions in between, and
-deals for all simulations. The last columns are ratios, what a belief costs in simulations. The opponents are networks of
-two hidden layers that were never trained.
+deals for all simulations. The last columns are ratios: what a belief costs, in simulations. The opponents are networks
+of two hidden layers that were never trained.
 """
 
 from __future__ import annotations

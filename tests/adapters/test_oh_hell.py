@@ -13,6 +13,7 @@ from tolerances import FLOAT, SEED, monte_carlo
 
 from nbf.adapters.oh_hell import OhHellResampler, rules_of
 from nbf.adapters.openspiel import information_state_posterior
+from nbf.beliefs.hands import HandBelief
 from nbf.environments.trick_taking import TrickTaking
 from nbf.errors import InputError
 from nbf.filters.hands import HandTableFilter
@@ -89,7 +90,9 @@ def test_the_posterior_is_that_of_all_histories():
             probability for history, probability in told.items() if history[2:6] == tuple(state.history()[2:6])
         ]  # the deal of the state, whatever else
         assert np.exp(resampler.log_prob(state, 0)) == pytest.approx(sum(same), abs=1e-5)
-        np.testing.assert_allclose(np.asarray(resampler.belief(state, 0).marginals())[:, 0], exact, **FLOAT)
+        belief = resampler.belief(state, 0)
+        assert isinstance(belief, HandBelief)
+        np.testing.assert_allclose(np.asarray(belief.marginals())[:, 0], exact, **FLOAT)
         found = resampler.marginals(state, 0)[:, 0]
         assert np.all(np.abs(found - exact) < monte_carlo(np.sqrt(np.maximum(exact * (1 - exact), 0)), samples) + 1e-6)
 

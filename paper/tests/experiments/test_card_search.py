@@ -93,7 +93,7 @@ def test_imagined_deals_are_those_that_the_view_allows(games, key):
     assert not np.any(others[0] & others[1])
     assert len(np.unique(others[0][0, 0])) > 16
     dealer = (np.asarray(positions.dealer)[:3] - seat[:3, :, 0]) % 3
-    total = sum(np.broadcast_to(np.asarray(bid)[:3], (3, GAMES, 4, 32)) for bid in settings.bids)
+    total = np.sum([np.broadcast_to(np.asarray(bid)[:3], (3, GAMES, 4, 32)) for bid in settings.bids], axis=0)
     assert np.all(total[dealer != 0] != RULES.tricks)  # whoever deals may not make the bids even
 
 

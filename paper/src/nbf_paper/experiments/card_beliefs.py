@@ -6,7 +6,7 @@ rollouts by the policies every belief has the same time for a decision: what it 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ CHECKED = 100
 class PolicyRollouts:
     """Values leaves of OpenSpiel's search by the means of games that known policies play out."""
 
-    def __init__(self, rules: TrickTaking, policies: dict[int, PlayPolicy], seed: int):
+    def __init__(self, rules: TrickTaking, policies: Mapping[int, PlayPolicy], seed: int):
         self.rules = rules
         self.policies = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(policies[seat] for seat in sorted(policies)))
         self.key, self.number = jax.random.key(seed), 0
