@@ -14,6 +14,7 @@ FILTERS = {
     "Fearnhead–Clifford": "branching", "PF + KDE": "pf-kde", "PF": "pf", "Regularized PF": "pf-regularized",
     "Prior": "prior", "Reference": "reference", "Policy inference": "policy-inference", "MCMC": "mcmc",
     "Resample-move PF": "resample-move", "OpenSpiel's resampler": "openspiel",
+    "Known deal": "known",
 }  # fmt: skip
 MODEL_ARMS = {"paper's flow": "faithful", "paper's flow to the letter": "paper", "wide softmax": "wide"}
 """The arms of models that are called otherwise in tables."""

@@ -38,6 +38,7 @@ FILTERS = {
     "pf-regularized": "Regularized PF",
     "pf-kde": "PF + KDE",
     "pf": "PF",
+    "known": "Known deal",
     "openspiel": "OpenSpiel's resampler",
     "policy-inference": "Policy inference",
     "mcmc": "MCMC",
