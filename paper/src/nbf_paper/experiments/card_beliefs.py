@@ -219,7 +219,9 @@ class BeliefPlayJob(Job):
                 scores["decision_error"] = np.array([np.mean(game.errors) for game in games[:CHECKED]])
             for metric, values in scores.items():
                 value, error = (float(number) for number in mean_and_error(values))
+                # A series is of one run: errors of beliefs whose points another job has are no part of its series.
+                config = f"decisions of {self.config}" if metric == "decision_error" else self.config
                 records.append(Record(
-                    "cards-play", self.config, name, "", calls, calls, self.seed, ALL, metric, value, error, len(values)
+                    "cards-play", config, name, "", calls, calls, self.seed, ALL, metric, value, error, len(values)
                 ))  # fmt: skip
         return records
