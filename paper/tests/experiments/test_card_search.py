@@ -14,10 +14,18 @@ from tolerances import FLOAT, monte_carlo
 from nbf import prng
 from nbf.environments.trick_taking import NONE, TrickTaking
 from nbf.errors import InputError
-from nbf_paper.experiments.card_play import Uniform
 from nbf_paper.experiments.card_search import SearchPlayer, Seen, Setting, Table, as_set, by_rule, played, tricks_of
 
 RULES = TrickTaking(3, 2, 6, 3)
+
+
+class Uniform(eqx.Module):
+    """Plays any legal action."""
+
+    def log_probs(self, view, legal):
+        return jnp.log(legal / jnp.sum(legal))
+
+
 GAMES = 64
 
 

@@ -19,9 +19,8 @@ from nbf.errors import InputError
 from nbf_paper.audit.meaning import key_of
 from nbf_paper.experiments import card_baselines as baselines
 from nbf_paper.experiments import cards_large
-from nbf_paper.experiments.card_beliefs import BeliefPlayJob
+from nbf_paper.experiments.card_beliefs import CardPlayJob
 from nbf_paper.experiments.card_games import ScriptedPlayer, random_network, watch
-from nbf_paper.experiments.card_play import CardPlayJob
 from nbf_paper.experiments.cards import CardJob, kind_of, ratio
 from nbf_paper.experiments.cards_large import LargeCardJob
 from nbf_paper.experiments.trick_policies import TrickPoolConfig
@@ -254,10 +253,9 @@ def test_the_score_of_the_prior_is_that_of_its_marginals(seen, key):
     [
         LargeCardJob(games=2, policies=FOUR, few=True),
         CardPlayJob(games=2, simulations=3, policies=TINY),
-        BeliefPlayJob(games=2, simulations=3, policies=TINY),
-        BeliefPlayJob(games=2, simulations=30, rollouts="policies", policies=TINY),
+        CardPlayJob(games=2, simulations=30, rollouts="policies", policies=TINY),
     ],
-    ids=["whole deck", "ISMCTS", "policy inference", "rollouts by policies"],
+    ids=["whole deck", "ISMCTS", "rollouts by policies"],
 )
 def test_other_jobs_are_recorded_once(job, tmp_path):
     if not isinstance(job, LargeCardJob):
@@ -267,8 +265,7 @@ def test_other_jobs_are_recorded_once(job, tmp_path):
 
 
 def test_a_search_needs_two_simulations():
-    for job in (CardPlayJob, BeliefPlayJob):
-        with pytest.raises(InputError, match="2 games and simulations"):
-            job(simulations=1)
+    with pytest.raises(InputError, match="2 games and simulations"):
+        CardPlayJob(simulations=1)
     with pytest.raises(InputError, match="one of random, policies; got 'greedy'"):
-        BeliefPlayJob(rollouts="greedy")
+        CardPlayJob(rollouts="greedy")

@@ -46,6 +46,7 @@ GRIDS |= {
     "cards-points": MetricTable("cards-play", "points", 2), "cards-lead": MetricTable("cards-play", "points_lead", 2),
     "cards-ratio": MetricTable("cards-play", "true_deal_ratio", 2),
     "cards-decision": MetricTable("cards-play", "decision_ms", 0),
+    "cards-resampler": MetricTable("cards-play", "resampler_ms", 1),
     "cards-error": MetricTable("cards-play", "decision_error", 4),
     "drift": MetricTable("drift", "drift", 2), "drift-early": MetricTable("drift", f"error_at_{EARLY}"),
     "drift-late": MetricTable("drift", f"error_at_{LATE}"), "plaza": MetricTable("plaza", "log_score", 2),

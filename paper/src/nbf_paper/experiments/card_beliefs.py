@@ -1,7 +1,7 @@
-"""ISMCTS with policy inference beside the neural filter, and with leaves that the known policies play out.
+"""ISMCTS of OpenSpiel with each belief about the hidden hands, on duplicate deals: what is run and recorded.
 
-The deals, opponents and seeds are those of `card_play`. With rollouts at random its rows join those of that job. With
-rollouts by the policies every belief has the same time for a decision: what it costs, in simulations, is taken off.
+Leaves are played out at random, or by the known policies. In the latter search every belief has the same time for a
+decision: what it costs, in simulations, is taken off.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ from nbf.environments.trick_taking import Game, TrickTaking
 from nbf.errors import InputError
 from nbf.evaluation.batches import mean_and_error
 from nbf.filters.hands import HandTableFilter
-from nbf_paper.experiments.card_inference import PolicyInference
-from nbf_paper.experiments.card_play import CALLS, Played, Uniform, game_of, play, spiel
+from nbf_paper.experiments.card_inference import PolicyInference, RulesAlone
+from nbf_paper.experiments.card_play import Played, game_of, play, spiel
 from nbf_paper.experiments.demands import Size
 from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.experiments.policy_pool import make_pool, pool_path, read_pool
 from nbf_paper.experiments.trick_policies import TrickPoolConfig
 from nbf_paper.records import ALL, Record
 
+CALLS = 64
+"""Of the neural filter, for each action of an opponent."""
 INFERENCE = (512, 4096)
 """Calls of policy inference, for each decision."""
 LANES = 8
@@ -104,8 +106,8 @@ class KnownDeal(OhHellResampler):
 
 
 @dataclass(frozen=True)
-class BeliefPlayJob(Job):
-    """The deals of `CardPlayJob`, with policy inference too."""
+class CardPlayJob(Job):
+    """The same deals with each belief."""
 
     seed: int = 0
     games: int = 300
@@ -131,15 +133,15 @@ class BeliefPlayJob(Job):
 
     @property
     def evaluated(self) -> int:
-        return 6 * self.games if self.by_policies else 3 * self.games + min(self.games, CHECKED)
+        return 6 * self.games
 
     @property
     def title(self) -> str:
-        return f"policy inference in {self.config} seed {self.seed}"
+        return f"cards, {self.config} seed {self.seed}"
 
     @property
     def label(self) -> str:
-        return f"{self.config}, policy inference/{self.seed}"
+        return f"{self.config}/{self.seed}"
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -164,7 +166,7 @@ class BeliefPlayJob(Job):
         rules, pool = self.policies.rules, make_pool(self.policies, pool_path(runs, self.policies))
         held_out = jax.tree.map(jnp.asarray, pool.split().run)
         size = jax.tree.leaves(held_out)[0].shape[0]
-        key = prng.stream(self.seed, "cards", "play")  # as in CardPlayJob: the same deals and opponents
+        key = prng.stream(self.seed, "cards", "play")
         chosen = np.asarray(jax.random.randint(key, (self.games, rules.players), 0, size))
         seats = [
             {seat: jax.tree.map(lambda leaf: leaf[chosen[game, seat]], held_out) for seat in range(rules.players)}  # noqa: B023
@@ -175,9 +177,8 @@ class BeliefPlayJob(Job):
             bar.describe(f"{self.title}: {name}({calls})")
             cost = COSTS.get(f"{name} {calls}" if name == "policy-inference" else name, 0) if self.by_policies else 0
             found[name, calls] = []
-            wanted = name != "nbf" or self.by_policies  # else its points are recorded, and its errors alone are wanted
-            for number, policies in enumerate(seats if wanted else seats[:CHECKED]):
-                checked = not self.by_policies and number < CHECKED
+            for number, policies in enumerate(seats):
+                checked = name not in ("openspiel", "exact") and not self.by_policies and number < CHECKED
                 evaluator = PolicyRollouts(rules, policies, number) if self.by_policies else None
                 truth = OhHellResampler(open_spiel, policies, HandTableFilter()) if checked else None
                 found[name, calls].append(play(
@@ -187,41 +188,44 @@ class BeliefPlayJob(Job):
                 bar.advance(1)
         return self._records(found)
 
-    def _beliefs(self, rules: TrickTaking) -> dict[tuple[str, int], Callable[[Any], OhHellResampler]]:
+    def _beliefs(self, rules: TrickTaking) -> dict[tuple[str, int], Callable[[Any], OhHellResampler | None]]:
         game, ours, tables = game_of(rules), deal_filter(rules, CALLS), HandTableFilter()
 
         def inferred(calls: int) -> Callable[[Any], OhHellResampler]:
             # All deals of a decision are drawn at once: each draw would make its calls anew.
             return lambda policies: OhHellResampler(game, policies, PolicyInference(calls), samples=self.simulations)
 
-        found: dict[tuple[str, int], Callable[[Any], OhHellResampler]] = {
-            ("prior", 0): lambda policies: OhHellResampler(game, Uniform(), tables),
+        return {
+            ("prior", 0): lambda policies: OhHellResampler(game, policies, RulesAlone()),
             ("nbf", CALLS): lambda policies: OhHellResampler(game, policies, ours),
             **{("policy-inference", calls): inferred(calls) for calls in INFERENCE},
+            ("exact", 0): lambda policies: OhHellResampler(game, policies, tables),
+            **(
+                {("known", 0): lambda policies: KnownDeal(game, policies, RulesAlone())}
+                if self.by_policies
+                else {("openspiel", 0): lambda policies: None}
+            ),
         }
-        if self.by_policies:  # of the other search, CardPlayJob has the ceiling
-            found["exact", 0] = lambda policies: OhHellResampler(game, policies, tables)
-            found["known", 0] = lambda policies: KnownDeal(game, Uniform(), PolicyInference(2))
-        return found
 
     def _records(self, found: dict[tuple[str, int], list[Played]]) -> list[Record]:
         blind = np.array([game.points for game in found["prior", 0]])
         records = []
         for (name, calls), games in found.items():
-            scores = {}
-            if self.by_policies or name == "policy-inference":  # the others are those of CardPlayJob
-                points = scores["points"] = np.array([game.points for game in games])
-                if name != "prior":
-                    scores["points_lead"] = points - blind
-                if name not in ("prior", "known"):
-                    scores["true_deal_ratio"] = np.array([np.mean(game.ratios) for game in games])
-            if not self.by_policies:
+            points = np.array([game.points for game in games])
+            scores = {
+                "points": points,
+                "decision_ms": np.array([1e3 * np.mean(game.seconds) for game in games[1:]]),  # the first one compiles
+                "resampler_ms": np.array([1e3 * game.resampling for game in games[1:]]),
+            }
+            if name != "prior":
+                scores["points_lead"] = points - blind
+            if name in ("nbf", "policy-inference", "exact"):
+                scores["true_deal_ratio"] = np.array([np.mean(game.ratios) for game in games])
+            if name not in ("openspiel", "exact") and not self.by_policies:
                 scores["decision_error"] = np.array([np.mean(game.errors) for game in games[:CHECKED]])
             for metric, values in scores.items():
                 value, error = (float(number) for number in mean_and_error(values))
-                # A series is of one run: errors of beliefs whose points another job has are no part of its series.
-                config = f"decisions of {self.config}" if metric == "decision_error" else self.config
                 records.append(Record(
-                    "cards-play", config, name, "", calls, calls, self.seed, ALL, metric, value, error, len(values)
+                    "cards-play", self.config, name, "", calls, calls, self.seed, ALL, metric, value, error, len(values)
                 ))  # fmt: skip
         return records

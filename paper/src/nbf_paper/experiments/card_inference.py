@@ -1,4 +1,6 @@
-"""Policy inference as a filter: what was seen is remembered, and weighs fresh deals when a belief is asked for.
+"""Filters over hidden hands without an embedding: by the rules alone, and policy inference.
+
+Policy inference remembers what was seen, and weighs fresh deals when a belief is asked for.
 
 Rebstock et al. 2019: all deals that what is known allows are drawn alike, and each counts as much as the whole history
 is likely under it. A deal costs a call of a policy for each action of an opponent so far.
@@ -14,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from nbf.beliefs.model import EXPECTATION_DRAWS
 from nbf.beliefs.particles import ParticleBelief
 from nbf.contracts import Belief, Environment, Filter, FilterInfo, Observation, Policy, State
 from nbf.environments.hidden_hands import HiddenHands
@@ -21,7 +24,7 @@ from nbf.environments.trick_taking import Game
 from nbf.errors import InputError
 from nbf.filters.checks import check_counts
 from nbf.spaces import Deals
-from nbf.spaces.deal_weights import completions, deals
+from nbf.spaces.deal_weights import completions, deals, marginals
 
 CHUNK = 64
 """Deals that are drawn and weighed at once: calls are made in whole chunks, of which the last may be larger than
@@ -81,6 +84,48 @@ class InferredBelief(Belief):
 
     def expectation(self, function: Callable[[State], Any]) -> Any:
         return self.particles.expectation(function)
+
+
+class EqualDeals(Belief):
+    """All deals that what is known allows are equally likely."""
+
+    space: Deals
+
+    def sample(self, key: Key[Array, ""], n: int) -> State:
+        uniform = jax.random.uniform(key, (self.space.cards, n))
+        return deals(self.space.allowed.astype(jnp.float32), self.space.quotas, uniform)
+
+    def log_prob(self, state: State) -> Float[Array, ""]:
+        count = completions(self.space.allowed.astype(jnp.float32), self.space.quotas)[1]
+        return jnp.where(self.space.contains(state), -count, -jnp.inf)
+
+    def marginals(self) -> Float[Array, "cards owners"]:
+        """Who holds each card, and how likely."""
+        return marginals(self.space.allowed.astype(jnp.float32), self.space.quotas)
+
+    def expectation(self, function: Callable[[State], Any]) -> Any:
+        """By as many draws as a model's belief has."""
+        found = jax.vmap(function)(self.sample(jax.random.key(0), EXPECTATION_DRAWS))
+        return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), found)
+
+
+class RulesAlone(Filter):
+    """Learns what the rules tell, and nothing from how anybody plays.
+
+    A filter that takes the opponents for random players is another one: what is played tells how much else was legal.
+    """
+
+    def init(self, key: Key[Array, ""], environment: Environment) -> Int[Array, ""]:
+        return jnp.int32(0)
+
+    def update(
+        self, key: Key[Array, ""], state: Int[Array, ""], observation: Observation, environment: Environment,
+        policy: Policy,
+    ) -> tuple[Int[Array, ""], FilterInfo]:  # fmt: skip
+        return state + 1, FilterInfo(jnp.float32(0.0), jnp.float32(0.0), jnp.int32(1), jnp.bool_(False))
+
+    def belief(self, state: Int[Array, ""], environment: Environment) -> EqualDeals:
+        return EqualDeals(_hidden(environment).space)
 
 
 class PolicyInference(Filter):

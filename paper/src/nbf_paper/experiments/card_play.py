@@ -8,9 +8,6 @@ dealt where they are, which a player cannot know.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -20,20 +17,13 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from nbf import prng
-from nbf.adapters.oh_hell import OhHellResampler, deal_filter
+from nbf.adapters.oh_hell import OhHellResampler
 from nbf.beliefs.hands import HandBelief
 from nbf.contracts import Belief
 from nbf.environments.hidden_hands import PlayPolicy, allowed_owners
 from nbf.environments.trick_taking import Game, TrickTaking
-from nbf.errors import InputError, MissingExtraError, missing_extra
-from nbf.evaluation.batches import mean_and_error
-from nbf.filters.hands import HandTableFilter
+from nbf.errors import MissingExtraError, missing_extra
 from nbf.spaces.deal_weights import completions
-from nbf_paper.experiments.demands import Size
-from nbf_paper.experiments.job import Counter, Job
-from nbf_paper.experiments.policy_pool import make_pool, pool_path, read_pool
-from nbf_paper.experiments.trick_policies import TrickPoolConfig
-from nbf_paper.records import ALL, Record
 
 CALLS = 64
 """Of the neural filter."""
@@ -48,6 +38,8 @@ class Played(NamedTuple):
     """log of how much likelier the true deal is drawn than by the rules alone, at each decision."""
     seconds: list[float]
     """Of each decision."""
+    resampling: float
+    """Seconds of a decision in the resampler: the belief, and making states of OpenSpiel."""
     errors: list[float]
     """Of the marginals at each decision, but one before any action; none without a truth."""
 
@@ -92,8 +84,18 @@ def play(
     random = np.random.RandomState(seed)
     leaves = evaluator or mcts.RandomRolloutEvaluator(1, random)
     bot = ismcts.ISMCTSBot(open_spiel, leaves, 2.0 * rules.bonus, simulations, random_state=random)
-    if belief is not None:
-        bot.set_resampler(belief)
+    spent = [0.0]
+
+    def resampled(state: Any, player: int) -> Any:
+        start = time.perf_counter()
+        if belief is None:  # what the bot does without a resampler
+            found = state.resample_from_infostate(player, spiel().UniformProbabilitySampler(0.0, 1.0))
+        else:
+            found = belief(state, player)
+        spent[0] += time.perf_counter() - start
+        return found
+
+    bot.set_resampler(resampled)
     deal_key, play_key = jax.random.split(key)
     deck_key, dealer_key = jax.random.split(deal_key)
     deck = np.asarray(jax.random.permutation(deck_key, rules.cards))
@@ -105,26 +107,27 @@ def play(
     while not state.is_terminal():
         mover = state.current_player()
         if mover == SEARCHER:
+            start = time.perf_counter()
+            action = int(bot.step(state))
+            seconds.append(time.perf_counter() - start)
             if belief is not None:
                 ratios.append(belief.log_prob(state, SEARCHER) + float(log_deals(rules, game)))
             if belief is not None and truth is not None and number:
                 both = belief.belief(state, SEARCHER), truth.belief(state, SEARCHER)
                 errors.append(float(marginal_error(rules, game, *both)))
-            start = time.perf_counter()
-            action = int(bot.step(state))
-            seconds.append(time.perf_counter() - start)
         else:
             action = int(_chosen(rules, prng.fold_in(play_key, jnp.int32(number)), game, policies[mover]))
         game, number = _next(rules, game, jnp.int32(action)), number + 1
         state.apply_action(action)
-    return Played(state.returns()[SEARCHER], ratios or [0.0], seconds, errors)
+    return Played(state.returns()[SEARCHER], ratios, seconds, spent[0] / len(seconds), errors)
 
 
 @eqx.filter_jit
 def log_deals(rules: TrickTaking, game: Game) -> Float[Array, ""]:
     """log of the number of deals that what player 0 knows allows."""
-    allowed = allowed_owners(rules, game, SEARCHER).astype(jnp.float32)
-    return completions(allowed, (rules.tricks,) * (rules.players - 1))[1]
+    return completions(
+        allowed_owners(rules, game, SEARCHER).astype(jnp.float32), (rules.tricks,) * (rules.players - 1)
+    )[1]
 
 
 @eqx.filter_jit
@@ -132,108 +135,8 @@ def marginal_error(rules: TrickTaking, game: Game, belief: Belief, truth: Belief
     """The mean absolute error of marginals over the cards that are not settled, and their owners."""
     both = []
     for one in (belief, truth):
-        exact = isinstance(one, HandBelief)
-        both.append(one.marginals() if exact else one.expectation(lambda deal: jax.nn.one_hot(deal, rules.players)))
+        known = isinstance(one, HandBelief | EqualDeals)
+        both.append(one.marginals() if known else one.expectation(lambda deal: jax.nn.one_hot(deal, rules.players)))
     unsettled = jnp.sum(allowed_owners(rules, game, SEARCHER), axis=1) > 1
     apart = jnp.where(unsettled, jnp.mean(jnp.abs(both[0] - both[1]), axis=1), 0.0)
     return jnp.sum(apart) / jnp.maximum(jnp.sum(unsettled), 1)
-
-
-class Uniform(eqx.Module):
-    """Plays any legal action: under it a belief is what the rules allow."""
-
-    def log_probs(self, view: Array, legal: Array) -> Array:
-        return jnp.log(legal / jnp.sum(legal))
-
-
-@dataclass(frozen=True)
-class CardPlayJob(Job):
-    """The same deals with each belief."""
-
-    seed: int = 0
-    games: int = 300
-    simulations: int = 300
-    policies: TrickPoolConfig = field(default_factory=TrickPoolConfig)
-
-    def __post_init__(self) -> None:
-        if min(self.games, self.simulations) < 2:
-            raise InputError(f"2 games and simulations at least are needed; got {self.games} and {self.simulations}.")
-
-    @property
-    def evaluated(self) -> int:
-        return 4 * self.games
-
-    @property
-    def title(self) -> str:
-        return f"ISMCTS at cards seed {self.seed}"
-
-    @property
-    def label(self) -> str:
-        return f"ISMCTS-{self.simulations}/{self.seed}"
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return {
-            "opponents": "self-play", "seed": self.seed, "policies": self.policies.settings,
-            "evaluation": {"games": self.games, "simulations": self.simulations, "calls": CALLS},
-        }  # fmt: skip
-
-    def sizes(self) -> list[Size]:
-        return [*super().sizes(), self.policies.size]
-
-    def check(self, runs: Path) -> None:
-        spiel()
-        path = pool_path(runs, self.policies)
-        if path.exists():
-            read_pool(path, self.policies)
-
-    def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
-        rules, pool = self.policies.rules, make_pool(self.policies, pool_path(runs, self.policies))
-        held_out = jax.tree.map(jnp.asarray, pool.split().run)
-        size = jax.tree.leaves(held_out)[0].shape[0]
-        key = prng.stream(self.seed, "cards", "play")
-        chosen = np.asarray(jax.random.randint(key, (self.games, rules.players), 0, size))
-        found: dict[tuple[str, int], list[Played]] = {}
-        for name, calls, make in self._beliefs(rules):
-            bar.describe(f"{self.title}: {name}")
-
-            def one(number: int, simulations: int, make: Any = make) -> Played:
-                policies = {
-                    seat: jax.tree.map(lambda leaf: leaf[chosen[number, seat]], held_out)  # noqa: B023
-                    for seat in range(rules.players)
-                }
-                return play(rules, prng.fold_in(key, number), policies, make(policies), simulations, number)
-
-            one(0, 2)  # what there is to compile is compiled here
-            found[name, calls] = []
-            for number in range(self.games):
-                found[name, calls].append(one(number, self.simulations))
-                bar.advance(1)
-        return self._records(found)
-
-    def _beliefs(self, rules: TrickTaking) -> list[tuple[str, int, Callable[[Any], OhHellResampler | None]]]:
-        game, ours = game_of(rules), deal_filter(rules, CALLS)
-        return [
-            ("openspiel", 0, lambda policies: None),
-            ("prior", 0, lambda policies: OhHellResampler(game, Uniform(), HandTableFilter())),
-            ("nbf", CALLS, lambda policies: OhHellResampler(game, policies, ours)),
-            ("exact", 0, lambda policies: OhHellResampler(game, policies, HandTableFilter())),
-        ]
-
-    def _records(self, found: dict[tuple[str, int], list[Played]]) -> list[Record]:
-        blind = np.array([game.points for game in found["prior", 0]])
-        records = []
-        for (name, calls), games in found.items():
-            points = np.array([game.points for game in games])
-            scores = {"points": points, "decision_ms": np.array([1e3 * np.mean(game.seconds) for game in games])}
-            if name != "prior":
-                scores["points_lead"] = points - blind
-            if name in ("nbf", "exact"):
-                scores["true_deal_ratio"] = np.array([np.mean(game.ratios) for game in games])
-            for metric, values in scores.items():
-                value, error = (float(number) for number in mean_and_error(values))
-                config = f"ISMCTS ({self.simulations})"
-                records.append(Record(
-                    "cards-play", config, name, "", calls, calls, self.seed, ALL, metric, value, error, self.games
-                ))  # fmt: skip
-        return records

@@ -6,7 +6,7 @@
 | `cards-worth` | how many times the calls of NBF a baseline needs for the same error |
 | `cards-large` | the whole deck: log probability of the true owners |
 | `cards-deals` | log probability of the true deal |
-| `cards-points`, `cards-lead`, `cards-ratio`, `cards-error`, `cards-decision` | ISMCTS with each belief |
+| `cards-points`, `cards-lead`, `cards-ratio`, `cards-error`, `cards-decision`, `cards-resampler` | ISMCTS with each belief |
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ PLAY = {
         "decision_error", 4, "Mean absolute error of the marginals at the decisions of player 0, over the cards that "
         "are not settled and their owners.",
     ),
-    "cards-decision": ("decision_ms", 0, "Milliseconds of a decision, search included; not on an idle machine."),
+    "cards-decision": ("decision_ms", 0, "Milliseconds of a decision, belief and search."),
+    "cards-resampler": ("resampler_ms", 1, "Milliseconds of a decision in the resampler: belief, and making states."),
 }  # fmt: skip
 """Metric, digits and caption of the tables of `cards-play`."""
 PLAYERS = (

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from nbf.errors import InputError
 from nbf_paper.experiments.choices.experiment import Amount, Experiment, Part
 from nbf_paper.experiments.job import Job
 from nbf_paper.names import OPPONENTS, WHOLE_DECK
@@ -27,21 +28,21 @@ class CardsPlay(Experiment):
     """random, policies: how leaves are played out. Both by default, with --quick random alone."""
 
     def jobs(self, amount: Amount) -> Sequence[Job]:
-        from nbf_paper.experiments.card_beliefs import ROLLOUTS, BeliefPlayJob
-        from nbf_paper.experiments.card_play import CardPlayJob
+        from nbf_paper.experiments.card_beliefs import ROLLOUTS, CardPlayJob
         from nbf_paper.experiments.trick_policies import TrickPoolConfig
 
         policies = TrickPoolConfig(runs=2, checkpoints=2, timesteps=64) if amount.few else TrickPoolConfig()
         kinds = self.rollouts or (ROLLOUTS[:1] if amount.few else ROLLOUTS)
         games = amount.episodes_or(CardPlayJob.games)
 
-        def jobs(kind: str, seed: int) -> list[Job]:
-            at_random = kind == ROLLOUTS[0]
-            count = 5 if amount.few else self.simulations if at_random else self.policy_simulations
-            first = [CardPlayJob(seed, games, count, policies)] if at_random else []
-            return [*first, BeliefPlayJob(seed, games, count, kind, policies)]
+        counts = {ROLLOUTS[0]: self.simulations, ROLLOUTS[1]: self.policy_simulations}
 
-        return [job for kind in kinds for seed in amount.seeds for job in jobs(kind, seed)]
+        def job(kind: str, seed: int) -> Job:
+            if kind not in counts:
+                raise InputError(f"Rollouts are one of {', '.join(ROLLOUTS)}; got {kind!r}.")
+            return CardPlayJob(seed, games, 5 if amount.few else counts[kind], kind, policies)
+
+        return [job(kind, seed) for kind in kinds for seed in amount.seeds]
 
     @staticmethod
     def page(folder: Path) -> Page:
