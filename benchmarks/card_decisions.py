@@ -31,6 +31,7 @@ from nbf_paper.experiments.card_play import game_of, play
 
 RULES = TrickTaking()
 DECISIONS = RULES.tricks + 1
+"""Of a game; the last one is none."""
 
 
 class Timed(OhHellResampler):

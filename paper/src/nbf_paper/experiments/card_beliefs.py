@@ -222,7 +222,7 @@ class CardPlayJob(Job):
             if name in ("nbf", "policy-inference", "exact"):
                 scores["true_deal_ratio"] = np.array([np.mean(game.ratios) for game in games])
             if name not in ("openspiel", "exact") and not self.by_policies:
-                scores["decision_error"] = np.array([np.mean(game.errors) for game in games[:CHECKED]])
+                scores["decision_error"] = np.array([np.mean(game.errors) for game in games[:CHECKED] if game.errors])
             for metric, values in scores.items():
                 value, error = (float(number) for number in mean_and_error(values))
                 records.append(Record(

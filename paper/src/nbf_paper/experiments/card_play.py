@@ -24,6 +24,7 @@ from nbf.environments.hidden_hands import PlayPolicy, allowed_owners
 from nbf.environments.trick_taking import Game, TrickTaking
 from nbf.errors import MissingExtraError, missing_extra
 from nbf.spaces.deal_weights import completions
+from nbf_paper.experiments.card_inference import EqualDeals
 
 CALLS = 64
 """Of the neural filter."""
@@ -109,10 +110,12 @@ def play(
         if mover == SEARCHER:
             start = time.perf_counter()
             action = int(bot.step(state))
-            seconds.append(time.perf_counter() - start)
-            if belief is not None:
+            choice = len(state.legal_actions()) > 1  # else there is no search, and no belief is needed
+            if choice:
+                seconds.append(time.perf_counter() - start)
+            if choice and belief is not None:
                 ratios.append(belief.log_prob(state, SEARCHER) + float(log_deals(rules, game)))
-            if belief is not None and truth is not None and number:
+            if choice and belief is not None and truth is not None and number:
                 both = belief.belief(state, SEARCHER), truth.belief(state, SEARCHER)
                 errors.append(float(marginal_error(rules, game, *both)))
         else:
@@ -125,9 +128,8 @@ def play(
 @eqx.filter_jit
 def log_deals(rules: TrickTaking, game: Game) -> Float[Array, ""]:
     """log of the number of deals that what player 0 knows allows."""
-    return completions(
-        allowed_owners(rules, game, SEARCHER).astype(jnp.float32), (rules.tricks,) * (rules.players - 1)
-    )[1]
+    allowed = allowed_owners(rules, game, SEARCHER).astype(jnp.float32)
+    return completions(allowed, (rules.tricks,) * (rules.players - 1))[1]
 
 
 @eqx.filter_jit

@@ -6,7 +6,8 @@
 | `cards-worth` | how many times the calls of NBF a baseline needs for the same error |
 | `cards-large` | the whole deck: log probability of the true owners |
 | `cards-deals` | log probability of the true deal |
-| `cards-points`, `cards-lead`, `cards-ratio`, `cards-error`, `cards-decision`, `cards-resampler` | ISMCTS with each belief |
+| `cards-points`, `cards-lead`, `cards-ratio`, `cards-error` | ISMCTS with each belief |
+| `cards-decision`, `cards-resampler` | its times |
 """
 
 from __future__ import annotations
