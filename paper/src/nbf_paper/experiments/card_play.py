@@ -73,30 +73,41 @@ def game_of(rules: TrickTaking) -> Any:
     )
 
 
+class _Timed:
+    """A resampler, and the seconds that were spent in it."""
+
+    def __init__(self, belief: OhHellResampler | None):
+        self.belief, self.seconds = belief, 0.0
+
+    def __call__(self, state: Any, player: int) -> Any:
+        start = time.perf_counter()
+        if self.belief is None:  # what the bot does without a resampler
+            found = state.resample_from_infostate(player, spiel().UniformProbabilitySampler(0.0, 1.0))
+        else:
+            found = self.belief(state, player)
+        self.seconds += time.perf_counter() - start
+        return found
+
+
+def _bot(rules: TrickTaking, game: Any, resampler: _Timed, simulations: int, seed: int, evaluator: Any) -> Any:
+    """OpenSpiel's ISMCTS."""
+    from open_spiel.python.algorithms import ismcts, mcts
+
+    random = np.random.RandomState(seed)
+    leaves = evaluator or mcts.RandomRolloutEvaluator(1, random)
+    bot = ismcts.ISMCTSBot(game, leaves, 2.0 * rules.bonus, simulations, random_state=random)
+    bot.set_resampler(resampler)
+    return bot
+
+
 def play(
     rules: TrickTaking, key: Key[Array, ""], policies: dict[int, PlayPolicy], belief: OhHellResampler | None,
     simulations: int, seed: int, *, evaluator: Any = None, truth: OhHellResampler | None = None,
 ) -> Played:  # fmt: skip
     """One game of ISMCTS with a belief; None is OpenSpiel's own resampler. Without an evaluator of leaves, they are
     played out at random. `truth` is the exact posterior, if errors are wanted."""
-    from open_spiel.python.algorithms import ismcts, mcts
-
-    open_spiel = game_of(rules)
-    random = np.random.RandomState(seed)
-    leaves = evaluator or mcts.RandomRolloutEvaluator(1, random)
-    bot = ismcts.ISMCTSBot(open_spiel, leaves, 2.0 * rules.bonus, simulations, random_state=random)
-    spent = [0.0]
-
-    def resampled(state: Any, player: int) -> Any:
-        start = time.perf_counter()
-        if belief is None:  # what the bot does without a resampler
-            found = state.resample_from_infostate(player, spiel().UniformProbabilitySampler(0.0, 1.0))
-        else:
-            found = belief(state, player)
-        spent[0] += time.perf_counter() - start
-        return found
-
-    bot.set_resampler(resampled)
+    open_spiel, resampler = game_of(rules), _Timed(belief)
+    bot = _bot(rules, open_spiel, resampler, simulations, seed, evaluator)
     deal_key, play_key = jax.random.split(key)
     deck_key, dealer_key = jax.random.split(deal_key)
     deck = np.asarray(jax.random.permutation(deck_key, rules.cards))
@@ -122,7 +133,7 @@ def play(
             action = int(_chosen(rules, prng.fold_in(play_key, jnp.int32(number)), game, policies[mover]))
         game, number = _next(rules, game, jnp.int32(action)), number + 1
         state.apply_action(action)
-    return Played(state.returns()[SEARCHER], ratios, seconds, spent[0] / len(seconds), errors)
+    return Played(state.returns()[SEARCHER], ratios, seconds, resampler.seconds / len(seconds), errors)
 
 
 @eqx.filter_jit
