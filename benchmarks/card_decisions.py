@@ -24,7 +24,7 @@ from nbf.adapters.oh_hell import OhHellResampler, deal_filter
 from nbf.environments.hidden_hands import PlayPolicy
 from nbf.environments.trick_taking import TrickTaking
 from nbf.filters.hands import HandTableFilter
-from nbf_paper.experiments.card_beliefs import PolicyRollouts
+from nbf_paper.experiments.belief_play import PolicyRollouts
 from nbf_paper.experiments.card_games import random_network
 from nbf_paper.experiments.card_inference import PolicyInference
 from nbf_paper.experiments.card_play import game_of, play

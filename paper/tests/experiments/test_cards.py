@@ -19,7 +19,7 @@ from nbf.errors import InputError
 from nbf_paper.audit.meaning import key_of
 from nbf_paper.experiments import card_baselines as baselines
 from nbf_paper.experiments import cards_large
-from nbf_paper.experiments.card_beliefs import CardPlayJob
+from nbf_paper.experiments.belief_play import CardPlayJob
 from nbf_paper.experiments.card_games import ScriptedPlayer, random_network, watch
 from nbf_paper.experiments.cards import CardJob, kind_of, ratio
 from nbf_paper.experiments.cards_large import LargeCardJob

@@ -28,7 +28,7 @@ class CardsPlay(Experiment):
     """random, policies: how leaves are played out. Both by default, with --quick random alone."""
 
     def jobs(self, amount: Amount) -> Sequence[Job]:
-        from nbf_paper.experiments.card_beliefs import ROLLOUTS, CardPlayJob
+        from nbf_paper.experiments.belief_play import ROLLOUTS, CardPlayJob
         from nbf_paper.experiments.trick_policies import TrickPoolConfig
 
         policies = TrickPoolConfig(runs=2, checkpoints=2, timesteps=64) if amount.few else TrickPoolConfig()
