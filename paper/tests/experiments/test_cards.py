@@ -12,14 +12,17 @@ import numpy as np
 import pytest
 from extras import extra
 from jobs import run_twice
-from tolerances import FLOAT
+from tolerances import FLOAT, monte_carlo
 
 from nbf.environments.trick_taking import TrickTaking
 from nbf.errors import InputError
 from nbf_paper.audit.meaning import key_of
 from nbf_paper.experiments import card_baselines as baselines
+from nbf_paper.experiments import card_interpolation as interpolation
 from nbf_paper.experiments import cards_large
-from nbf_paper.experiments.card_games import ScriptedPlayer, random_network, watch
+from nbf_paper.experiments import cards_large_baselines as large_baselines
+from nbf_paper.experiments.card_games import ScriptedPlayer, deal_of, random_network, watch
+from nbf_paper.experiments.card_games import play as play_game
 from nbf_paper.experiments.card_play import CardPlayJob
 from nbf_paper.experiments.cards import CardJob, kind_of, ratio
 from nbf_paper.experiments.cards_large import LargeCardJob
@@ -74,8 +77,22 @@ def test_the_history_of_a_deal_is_the_sum_of_its_likelihoods(game, key):
         (baselines.mcmc(64, 200), 0.03),
         (baselines.resample_move(1000, 30), 0.04),
         (baselines.tables, 1e-6),
+        (interpolation.hands_combined(400), 1e-4),
+        (interpolation.interpolated_tables(100_000), 1e-4),
+        (baselines.mcmc(64, 200, interpolation.guess(8)), 0.03),
+        (baselines.resample_move(1000, 30, interpolation.guess(8)), 0.04),
     ],
-    ids=["policy inference", "hands combined", "mcmc", "resample-move", "tables"],
+    ids=[
+        "policy inference",
+        "hands combined",
+        "mcmc",
+        "resample-move",
+        "tables",
+        "hands combined, interpolated",
+        "interpolated tables",
+        "mcmc, interpolated",
+        "resample-move, interpolated",
+    ],
 )
 def test_every_baseline_finds_the_posterior_with_many_calls(game, key, baseline, tolerance):
     run = jax.jit(lambda key, game: (game.errors(baseline(key, game)[0]), baseline(key, game)[1]))
@@ -206,18 +223,18 @@ def seen():
     return play(jax.random.key(2))
 
 
-def test_policy_inference_finds_the_posterior_of_all_deals(key, monkeypatch):
-    """After the bids of four players with one card each: 24 deals, listed."""
+@pytest.fixture(scope="module")
+def listed():
+    """After the bids of four players with one card each: the game, and the marginals of its 24 deals."""
     rules = TrickTaking(4, 2, 3, 1)
-    monkeypatch.setattr(cards_large, "ACTIONS", (4,))
 
     @jax.jit
     def play(key):
-        players = jax.vmap(lambda key: random_network(key, rules, 16))(jax.random.split(key, 4))
-        game = cards_large.seen(rules, key, players)
-        return game, cards_large.policy_inference(60_000)(key, game)[0], cards_large.prior(key, game)[0]
+        players = jax.vmap(lambda key: random_network(key, rules, 16, 15.0))(jax.random.split(key, 4))
+        start, environments, actions = play_game(rules, key, players, 4)
+        return cards_large.Seen(environments, actions, deal_of(start))
 
-    game, found, blind = play(key)
+    game = play(jax.random.key(3))
     unseen = np.flatnonzero(np.asarray(game.environments.space.allowed)[0].sum(axis=1) > 1)
     every = np.full((24, rules.cards), 3)
     for row, cards in enumerate(itertools.permutations(unseen, 3)):
@@ -231,15 +248,35 @@ def test_policy_inference_finds_the_posterior_of_all_deals(key, monkeypatch):
         return jnp.sum(jax.vmap(one)(game.environments, game.actions), axis=0)
 
     weights = np.exp(np.asarray(told(game, jnp.asarray(every))))
-    exact = np.einsum("d,dco->co", weights / weights.sum(), np.eye(4)[every])
-    np.testing.assert_allclose(found, exact, atol=0.02)
-    assert np.abs(np.asarray(blind) - exact).max() > 0.1
+    return game, np.einsum("d,dco->co", weights / weights.sum(), np.eye(4)[every])
+
+
+@pytest.mark.parametrize(
+    ("method", "n"),
+    [
+        (cards_large.policy_inference(60_000), 20_000),
+        (large_baselines.policy_inference(600), 2048),
+        (large_baselines.mcmc(64, 200), 1000),
+        (large_baselines.resample_move(2000, 10), 2000),
+        (large_baselines.kept_predictions(16), 2048),
+    ],
+    ids=["policy inference", "interpolated", "mcmc", "resample-move", "predictions"],
+)
+def test_every_baseline_finds_the_posterior_of_all_deals(listed, key, monkeypatch, method, n):
+    monkeypatch.setattr(cards_large, "ACTIONS", (4,))
+    game, exact = listed
+    found = jax.jit(method)(key, game)
+    np.testing.assert_allclose(found.marginals[0], exact, atol=monte_carlo(1.0, n))
+    drawn = np.eye(4)[np.asarray(found.deals[0])].mean(axis=0)
+    np.testing.assert_allclose(drawn, exact, atol=monte_carlo(1.0, cards_large.DRAWS))
+    blind = np.asarray(jax.jit(cards_large.prior)(key, game).marginals[0])
+    assert np.abs(blind - exact).max() > 0.1
 
 
 def test_the_score_of_the_prior_is_that_of_its_marginals(seen, key):
     one = jax.tree.map(lambda leaf: leaf[None], seen)
     found = np.asarray(cards_large.scores(cards_large.prior, jax.random.split(key, 1), one))[0]
-    told = np.asarray(jax.jit(cards_large.prior)(key, seen))
+    told = np.asarray(jax.jit(cards_large.prior)(key, seen).marginals)
     allowed = np.asarray(seen.environments.space.allowed)
     for place, time in enumerate(cards_large.ACTIONS):
         unsettled = allowed[time - 1].sum(axis=1) > 1

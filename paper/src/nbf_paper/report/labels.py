@@ -22,6 +22,7 @@ from nbf_paper.records import Row, Summary
 
 FILTERS = {
     "reference": "Reference",
+    "true-deal": "True deal",
     "exact": "Exact",
     "exact-lumped": "Exact, lumped",
     "approx": "Approx Beliefs",
@@ -39,6 +40,7 @@ FILTERS = {
     "pf-kde": "PF + KDE",
     "pf": "PF",
     "openspiel": "OpenSpiel's resampler",
+    "interpolated-tables": "Interpolated tables",
     "policy-inference": "Policy inference",
     "mcmc": "MCMC",
     "resample-move": "Resample-move PF",
