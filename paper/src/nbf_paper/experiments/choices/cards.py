@@ -50,7 +50,7 @@ class Cards(Experiment):
 
     games: tuple[str, ...] = ()
     """self-play, scripted, wide: the small game against such opponents; 52-cards: the whole deck. All by default, with
-    --quick scripted and 52-cards."""
+    --quick scripted and 52-cards, without the baselines that predict likelihoods and without forecasts."""
 
     def jobs(self, amount: Amount) -> Sequence[Job]:
         from nbf_paper.experiments.cards import CardJob
@@ -71,7 +71,7 @@ class Cards(Experiment):
                 LargeForecastJob(seed, count, policies, amount.few),
             )
 
-        return [job for kind in kinds for seed in amount.seeds for job in pair(kind, seed)]
+        return [job for kind in kinds for seed in amount.seeds for job in pair(kind, seed)[: 1 if amount.few else 2]]
 
     @staticmethod
     def page(folder: Path) -> Page:
