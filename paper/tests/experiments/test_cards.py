@@ -76,8 +76,8 @@ def test_the_history_of_a_deal_is_the_sum_of_its_likelihoods(game, key):
         (baselines.tables, 1e-6),
         (interpolation.hands_combined(400), 1e-4),
         (interpolation.interpolated_tables(100_000), 1e-4),
-        (baselines.mcmc(64, 200, interpolation.guess(8)), 0.03),
-        (baselines.resample_move(1000, 30, interpolation.guess(8)), 0.04),
+        (baselines.mcmc(64, 200, interpolation.running_tables(8)), 0.03),
+        (baselines.resample_move(1000, 30, interpolation.running_tables(8)), 0.04),
     ],
     ids=[
         "policy inference",

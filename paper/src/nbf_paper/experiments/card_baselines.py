@@ -84,14 +84,14 @@ class History:
 
     def combined(
         self, time: Int[Array, ""], log_weights: Float[Array, "holders hands"]
-    ) -> tuple[Float[Array, "cards owners"], Float[Array, "holders hands"]]:
-        """Who holds each card if all pairs of disjoint hands that what is known allows count, and the probability of
-        each hand. Weights under which no deal is possible count for nothing."""
+    ) -> Float[Array, "cards owners"]:
+        """Who holds each card if all pairs of disjoint hands that what is known allows count. Weights under which no
+        deal is possible count for nothing."""
         game, allowed = self.game, self.game.allowed[time]
         found, log_total = HandBelief.of(jnp.where(allowed, log_weights, -jnp.inf), game.unseen, self.cards, self.size)
         space = game.environments.space
         known = marginals(space.allowed[time].astype(jnp.float32), space.quotas)
-        return jnp.where(log_total > -jnp.inf, found.marginals(), known), found.probs
+        return jnp.where(log_total > -jnp.inf, found.marginals(), known)
 
     def times(self) -> Int[Array, " t"]:
         """The actions, by number."""
@@ -153,7 +153,7 @@ def hands_combined(calls: int) -> Baseline:
             count = calls // history.holders // jnp.maximum(history.counts[time], 1)
             rank = jnp.argsort(jnp.argsort(order, axis=1), axis=1)
             chosen = rank < jnp.maximum(count, 1)[:, None]
-            return history.combined(time, jnp.where(chosen, history.sums[time], -jnp.inf))[0]
+            return history.combined(time, jnp.where(chosen, history.sums[time], -jnp.inf))
 
         keys = jax.random.split(key, len(game.actions))
         return jax.lax.map(lambda pair: at(*pair), (history.times(), keys)), calls * history.acts.astype(jnp.float32)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
 from nbf.filters.neural.interpolating import interpolated
+from nbf.spaces.deal_weights import marginals
 from nbf_paper.experiments.card_baselines import Baseline, Found, Guess, History, Tables
 from nbf_paper.experiments.card_games import Watched
 
@@ -34,6 +35,18 @@ def predicted(
     return jnp.where(jnp.max(told) > -jnp.inf, found, 0.0)
 
 
+def _by_tables(history: History, tables: Tables) -> Float[Array, "t cards owners"]:
+    """The marginals of tables after each action; the observer's own tell nothing, and change nothing."""
+    space = history.game.environments.space
+
+    def step(last: Array, time: Int[Array, ""]) -> tuple[Array, Array]:
+        found = jax.lax.cond(history.acts[time], lambda: history.combined(time, tables[time]), lambda: last)
+        return found, found
+
+    start = marginals(space.allowed[0].astype(jnp.float32), space.quotas)
+    return jax.lax.scan(step, start, history.times())[1]
+
+
 def hands_combined(calls: int) -> Baseline:
     """Policy inference for each opponent's hand by itself (`card_baselines.hands_combined`), in which each action is
     predicted for the hands whose policy was not called."""
@@ -50,57 +63,45 @@ def hands_combined(calls: int) -> Baseline:
             chosen = order[jnp.arange(each) % jnp.minimum(count, jnp.sum(allowed))]
             past = (game.owner == holder) & (history.times() <= time)
             every = predicted(held, chosen, jnp.where(past[:, None], game.told[:, chosen], 0.0))
-            return jnp.where(allowed, jnp.sum(jnp.where(past[:, None], every, 0.0), axis=0), -jnp.inf)
+            return jnp.sum(jnp.where(past[:, None], every, 0.0), axis=0)
 
-        def at(time: Int[Array, ""], key: Key[Array, ""]) -> Array:
-            keys = jax.random.split(key, history.holders)
-            every = jax.vmap(lambda key, holder: weights(key, time, holder))(keys, jnp.arange(history.holders))
-            return history.combined(time, every)[0]
+        def at(pair: tuple[Int[Array, ""], Key[Array, ""]]) -> Float[Array, "holders hands"]:
+            time, key = pair
+            keys, holders = jax.random.split(key, history.holders), jnp.arange(history.holders)
+            return jax.vmap(lambda key, holder: weights(key, time, holder))(keys, holders)
 
-        keys = jax.random.split(key, len(game.actions))
-        return jax.lax.map(lambda pair: at(*pair), (history.times(), keys)), calls * history.acts.astype(jnp.float32)
+        tables = jax.lax.map(at, (history.times(), jax.random.split(key, len(game.actions))))
+        return _by_tables(history, tables), calls * history.acts.astype(jnp.float32)
 
     return run
 
 
-def running_tables(
-    key: Key[Array, ""], game: Watched, calls: int
-) -> tuple[Tables, Float[Array, "t cards owners"], Float[Array, " t"]]:
-    """A prediction of the log probability of the whole history under every hand of each opponent, kept up to date.
+def running_tables(calls: int) -> Guess:
+    """Predictions of the log probability of the whole history under every hand of each opponent, kept up to date.
 
-    Of an action, the policy is called for hands of the one who made it, different ones, drawn by how likely they are by
-    the predictions so far. Returns the predictions after each action, their marginals, and the calls.
+    Of an action, the policy is called for hands of the one who made it: different ones, drawn by how likely their past
+    actions are by the predictions so far.
     """
-    history = History(game)
-    held = jnp.asarray(history.held, jnp.float32)
-
-    def chosen(key: Key[Array, ""], probs: Float[Array, " hands"], allowed: Bool[Array, " hands"]) -> Int[Array, " n"]:
-        # Gumbel's largest: draws without replacement. Hands that are allowed come before those that are not.
-        names = jnp.where(probs > 0, jnp.log(probs), -1e6) + jax.random.gumbel(key, probs.shape)
-        return jax.lax.top_k(jnp.where(allowed, names, -jnp.inf), min(calls, len(names)))[1]
-
-    def step(tables: Array, inputs: tuple[Array, Array]) -> tuple[Array, tuple[Array, ...]]:
-        time, key = inputs
-        owner = jnp.minimum(game.owner[time], history.holders - 1)
-        allowed = game.allowed[time, owner]
-        _, before = history.combined(time, tables)
-        some = chosen(key, before[owner], allowed)
-        now = tables.at[owner].add(predicted(held, some, game.told[time][some]))
-        tables = jnp.where(history.acts[time], now, tables)
-        spent = jnp.where(history.acts[time], jnp.minimum(len(some), jnp.sum(allowed)), 0)
-        return tables, (tables, history.combined(time, tables)[0], spent.astype(jnp.float32))
-
-    start = jnp.zeros((history.holders, len(held)))
-    tables, held_by, calls = jax.lax.scan(step, start, (history.times(), jax.random.split(key, len(game.actions))))[1]
-    return tables, held_by, calls
-
-
-def guess(calls: int) -> Guess:
-    """The running tables, by which swaps are accepted at first."""
 
     def run(key: Key[Array, ""], game: Watched) -> tuple[Tables, Float[Array, " t"]]:
-        tables, _, spent = running_tables(key, game, calls)
-        return tables, spent
+        history = History(game)
+        held = jnp.asarray(history.held, jnp.float32)
+        count = min(calls, len(held))
+
+        def step(tables: Array, inputs: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
+            time, key = inputs
+            owner = jnp.minimum(game.owner[time], history.holders - 1)
+            allowed = game.allowed[time, owner]
+            # The largest by Gumbel's noise are draws without replacement; impossible hands come last.
+            names = jnp.maximum(tables[owner], -1e6) + jax.random.gumbel(key, allowed.shape)
+            some = jax.lax.top_k(jnp.where(allowed, names, -jnp.inf), count)[1]
+            now = tables.at[owner].add(predicted(held, some, game.told[time][some]))
+            tables = jnp.where(history.acts[time], now, tables)
+            spent = jnp.where(history.acts[time], jnp.minimum(count, jnp.sum(allowed)), 0)
+            return tables, (tables, spent.astype(jnp.float32))
+
+        start = jnp.zeros((history.holders, len(held)))
+        return jax.lax.scan(step, start, (history.times(), jax.random.split(key, len(game.actions))))[1]
 
     return run
 
@@ -109,6 +110,7 @@ def interpolated_tables(calls: int) -> Baseline:
     """The tables of the exact posterior, by few calls for each action: `running_tables`."""
 
     def run(key: Key[Array, ""], game: Watched) -> Found:
-        return running_tables(key, game, calls)[1:]
+        tables, spent = running_tables(calls)(key, game)
+        return _by_tables(History(game), tables), spent
 
     return run

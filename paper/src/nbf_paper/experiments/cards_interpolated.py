@@ -37,10 +37,10 @@ def rows(few: bool = False) -> Iterator[CardRow]:
     for calls in some((32, 64, 128, 256, 512)):
         yield CardRow(interpolation.hands_combined(calls), "policy-inference", f"hands combined, {PREDICTED}", calls)
     for chains, moves in some(((8, 20), (32, 20))):
-        row = baselines.mcmc(chains, moves, interpolation.guess(GUESS))
+        row = baselines.mcmc(chains, moves, interpolation.running_tables(GUESS))
         yield CardRow(row, "mcmc", f"{moves} swaps, {PREDICTED}", chains)
     for count, moves in some(((32, 20), (128, 20))):
-        row = baselines.resample_move(count, moves, interpolation.guess(GUESS))
+        row = baselines.resample_move(count, moves, interpolation.running_tables(GUESS))
         yield CardRow(row, "resample-move", f"{moves} swaps, {PREDICTED}", count)
 
 
