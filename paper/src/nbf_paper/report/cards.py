@@ -57,7 +57,7 @@ CAPTIONS = {
         "share that came true are apart, mean over all probabilities, in ten bins."
     ),
     "cards-reliability": (
-        "The whole deck: by how much more came true than was foretold, for each bin of probabilities; — where a filter "
+        "The whole deck: by how much more came true than was foretold, for each bin of probabilities; – where a filter "
         "has none."
     ),
     "cards.png": (
