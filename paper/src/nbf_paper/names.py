@@ -36,6 +36,22 @@ BASELINES_OF_CARDS = {
     "mcmc": "MCMC", "resample_move": "resample-move",
 }  # fmt: skip
 """Kinds of baselines in the card game, as metrics and as tables name them."""
+PREDICTED = "interpolated"
+"""The end of the arm of a baseline that predicts likelihoods as the neural filter does."""
+INTERPOLATED_BASELINES_OF_CARDS = {
+    "interpolated_tables": ("interpolated tables", "interpolated-tables", ""),
+    "hands_combined_interpolated": ("hands combined, interp.", "policy-inference", f"hands combined, {PREDICTED}"),
+    "mcmc_interpolated": ("MCMC, interp.", "mcmc", f"20 swaps, {PREDICTED}"),
+    "resample_move_interpolated": ("resample-move, interp.", "resample-move", f"20 swaps, {PREDICTED}"),
+}
+"""Kinds of baselines with interpolation: as tables name them, and the filter and arm of their records."""
+FORECASTS = f"{WHOLE_DECK}-forecasts"
+"""The card game with the whole deck, scored by what is foretold."""
+CALIBRATION_BINS = 10
+"""Bins of probabilities, of equal width."""
+GAPS = {f"gap_{place}": f"{place / CALIBRATION_BINS:.1f}–{(place + 1) / CALIBRATION_BINS:.1f}"
+        for place in range(CALIBRATION_BINS)}  # fmt: skip
+"""The metric of each bin, and the bin as tables name it."""
 TRIANGULATION = "triangulation"
 """The configuration, its domain and its experiment."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 
 import equinox as eqx
 import jax
@@ -18,13 +17,14 @@ from nbf.environments.trick_taking import TrickTaking
 from nbf.errors import InputError
 from nbf_paper.audit.meaning import key_of
 from nbf_paper.experiments import card_baselines as baselines
-from nbf_paper.experiments import cards_large
+from nbf_paper.experiments import card_interpolation as interpolation
 from nbf_paper.experiments.belief_play import CardPlayJob
 from nbf_paper.experiments.card_games import ScriptedPlayer, random_network, watch
 from nbf_paper.experiments.cards import CardJob, kind_of, ratio
-from nbf_paper.experiments.cards_large import LargeCardJob
+from nbf_paper.experiments.cards_interpolated import InterpolatedCardJob
+from nbf_paper.experiments.cards_interpolated import rows as interpolated_rows
 from nbf_paper.experiments.trick_policies import TrickPoolConfig
-from nbf_paper.names import BASELINES_OF_CARDS
+from nbf_paper.names import BASELINES_OF_CARDS, INTERPOLATED_BASELINES_OF_CARDS
 from nbf_paper.report.cards import page
 from nbf_paper.report.labels import label
 
@@ -74,8 +74,22 @@ def test_the_history_of_a_deal_is_the_sum_of_its_likelihoods(game, key):
         (baselines.mcmc(64, 200), 0.03),
         (baselines.resample_move(1000, 30), 0.04),
         (baselines.tables, 1e-6),
+        (interpolation.hands_combined(400), 1e-4),
+        (interpolation.interpolated_tables(100_000), 1e-4),
+        (baselines.mcmc(64, 200, interpolation.running_tables(8)), 0.03),
+        (baselines.resample_move(1000, 30, interpolation.running_tables(8)), 0.04),
     ],
-    ids=["policy inference", "hands combined", "mcmc", "resample-move", "tables"],
+    ids=[
+        "policy inference",
+        "hands combined",
+        "mcmc",
+        "resample-move",
+        "tables",
+        "hands combined, interpolated",
+        "interpolated tables",
+        "mcmc, interpolated",
+        "resample-move, interpolated",
+    ],
 )
 def test_every_baseline_finds_the_posterior_with_many_calls(game, key, baseline, tolerance):
     run = jax.jit(lambda key, game: (game.errors(baseline(key, game)[0]), baseline(key, game)[1]))
@@ -155,10 +169,18 @@ def test_a_ratio_of_calls_follows_a_power_law():
 
 
 @pytest.mark.parametrize(
-    "key", [("policy-inference", "", 8), ("policy-inference", "hands combined", 8), ("mcmc", "20 swaps", 8)]
-)
+    "key",
+    [
+        ("policy-inference", "", 8), ("policy-inference", "hands combined", 8), ("mcmc", "20 swaps", 8),
+        *(row[1:] for row in interpolated_rows()),
+    ],
+)  # fmt: skip
 def test_kinds_are_those_of_the_tables(key):
-    assert kind_of(key) in BASELINES_OF_CARDS
+    assert kind_of(key) in (
+        INTERPOLATED_BASELINES_OF_CARDS if "interpolated" in "".join(key[:2]) else BASELINES_OF_CARDS
+    )
+    later = INTERPOLATED_BASELINES_OF_CARDS.get(kind_of(key))
+    assert later is None or later[1:] == key[:2]
 
 
 @pytest.mark.slow
@@ -170,7 +192,15 @@ def test_a_job_is_recorded_once_and_its_page_has_its_tables(tmp_path):
 
 @pytest.mark.parametrize(
     "row",
-    [("nbf", "", 64), ("nbf", "faithful", 64), ("nbf", "even draws", 64), ("policy-inference", "interpolated", 8)],
+    [
+        ("nbf", "", 64),
+        ("nbf", "faithful", 64),
+        ("nbf", "even draws", 64),
+        ("policy-inference", "interpolated", 8),
+        ("policy-inference", "hands combined, interpolated", 8),
+        ("interpolated-tables", "", 8),
+        ("true-deal", "", 0),
+    ],
 )
 def test_labels_are_read_back(row):
     name, arm, particles = row
@@ -183,82 +213,18 @@ def test_impossible_jobs_are_refused(wrong):
         CardJob(**({"opponents": "wide"} | wrong))
 
 
-@pytest.mark.parametrize("wrong", [{"games": 1}, {"policies": TINY}])
-def test_the_whole_deck_has_four_players(wrong):
-    with pytest.raises(InputError, match="of 4 players and 24 actions"):
-        LargeCardJob(**wrong)
-
-
-FOUR = TrickPoolConfig(
-    players=4, suits=3, ranks=8, tricks=5, runs=2, checkpoints=2, timesteps=48, epochs=1, minibatch=16, width=8, depth=1
-)
-
-
-@pytest.fixture(scope="module")
-def seen():
-    """One game of four players, whose policies are random networks."""
-
-    @jax.jit
-    def play(key):
-        players = jax.vmap(lambda key: random_network(key, FOUR.rules, 32, 15.0))(jax.random.split(key, 4))
-        return cards_large.seen(FOUR.rules, key, players)
-
-    return play(jax.random.key(2))
-
-
-def test_policy_inference_finds_the_posterior_of_all_deals(key, monkeypatch):
-    """After the bids of four players with one card each: 24 deals, listed."""
-    rules = TrickTaking(4, 2, 3, 1)
-    monkeypatch.setattr(cards_large, "ACTIONS", (4,))
-
-    @jax.jit
-    def play(key):
-        players = jax.vmap(lambda key: random_network(key, rules, 16))(jax.random.split(key, 4))
-        game = cards_large.seen(rules, key, players)
-        return game, cards_large.policy_inference(60_000)(key, game)[0], cards_large.prior(key, game)[0]
-
-    game, found, blind = play(key)
-    unseen = np.flatnonzero(np.asarray(game.environments.space.allowed)[0].sum(axis=1) > 1)
-    every = np.full((24, rules.cards), 3)
-    for row, cards in enumerate(itertools.permutations(unseen, 3)):
-        every[row, list(cards)] = range(3)
-
-    @jax.jit
-    def told(game, deals):
-        def one(environment, action):
-            return jax.vmap(lambda deal: environment.log_likelihood(action, deal, deal))(deals)
-
-        return jnp.sum(jax.vmap(one)(game.environments, game.actions), axis=0)
-
-    weights = np.exp(np.asarray(told(game, jnp.asarray(every))))
-    exact = np.einsum("d,dco->co", weights / weights.sum(), np.eye(4)[every])
-    np.testing.assert_allclose(found, exact, atol=0.02)
-    assert np.abs(np.asarray(blind) - exact).max() > 0.1
-
-
-def test_the_score_of_the_prior_is_that_of_its_marginals(seen, key):
-    one = jax.tree.map(lambda leaf: leaf[None], seen)
-    found = np.asarray(cards_large.scores(cards_large.prior, jax.random.split(key, 1), one))[0]
-    told = np.asarray(jax.jit(cards_large.prior)(key, seen))
-    allowed = np.asarray(seen.environments.space.allowed)
-    for place, time in enumerate(cards_large.ACTIONS):
-        unsettled = allowed[time - 1].sum(axis=1) > 1
-        true = told[place][np.arange(len(unsettled)), np.asarray(seen.deal)]
-        assert found[place] == pytest.approx(np.log(true[unsettled]).mean(), abs=1e-4)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "job",
     [
-        LargeCardJob(games=2, policies=FOUR, few=True),
+        InterpolatedCardJob(CardJob("scripted", games=2, policies=TINY, few=True)),
         CardPlayJob(games=2, simulations=3, policies=TINY),
         CardPlayJob(games=2, simulations=30, rollouts="policies", policies=TINY),
     ],
-    ids=["whole deck", "ISMCTS", "rollouts by policies"],
+    ids=["interpolated", "ISMCTS", "rollouts by policies"],
 )
 def test_other_jobs_are_recorded_once(job, tmp_path):
-    if not isinstance(job, LargeCardJob):
+    if not isinstance(job, InterpolatedCardJob):
         extra("pyspiel", "openspiel")
     _, records = run_twice("cards", job, tmp_path)
     assert all(np.isfinite(record.value) for record in records)

@@ -13,8 +13,8 @@ FILTERS = {
     "Kalman": "kalman", "EKF": "ekf", "UKF": "ukf", "CKF": "ckf", "EnKF": "enkf", "Exact samples": "emp",
     "Fearnhead–Clifford": "branching", "PF + KDE": "pf-kde", "PF": "pf", "Regularized PF": "pf-regularized",
     "Prior": "prior", "Reference": "reference", "Policy inference": "policy-inference", "MCMC": "mcmc",
-    "Resample-move PF": "resample-move", "OpenSpiel's resampler": "openspiel",
-    "Known deal": "known",
+    "Resample-move PF": "resample-move", "OpenSpiel's resampler": "openspiel", "True deal": "true-deal",
+    "Interpolated tables": "interpolated-tables", "Known deal": "known",
 }  # fmt: skip
 MODEL_ARMS = {"paper's flow": "faithful", "paper's flow to the letter": "paper", "wide softmax": "wide"}
 """The arms of models that are called otherwise in tables."""

@@ -10,7 +10,16 @@ from nbf_paper.audit.documents import Printed
 from nbf_paper.audit.grids import Answer, MetricTable, missing
 from nbf_paper.audit.meaning import key_of
 from nbf_paper.audit.sources import Book, Line
-from nbf_paper.names import BASELINES_OF_CARDS, EARLY, LATE, ZOO, ZOO_KINDS
+from nbf_paper.names import (
+    BASELINES_OF_CARDS,
+    EARLY,
+    FORECASTS,
+    GAPS,
+    INTERPOLATED_BASELINES_OF_CARDS,
+    LATE,
+    ZOO,
+    ZOO_KINDS,
+)
 
 OURS = "NBF (32), fitted"
 PLAIN = {"beliefs": lambda name: ZOO[name].kind, "split": lambda name: ZOO[name].split}
@@ -43,6 +52,8 @@ GRIDS |= {
 GRIDS |= {
     "cards": MetricTable("cards", "marginal_error", 4), "cards-deals": MetricTable("cards", "deal_log_prob", 2),
     "cards-large": MetricTable("cards", "card_log_score"),
+    "cards-next": MetricTable("cards", "next_action_log_prob", 4),
+    "cards-calibration": MetricTable("cards", "calibration_error", 4),
     "cards-points": MetricTable("cards-play", "points", 2), "cards-lead": MetricTable("cards-play", "points_lead", 2),
     "cards-ratio": MetricTable("cards-play", "true_deal_ratio", 2),
     "cards-decision": MetricTable("cards-play", "decision_ms", 0),
@@ -134,9 +145,15 @@ def cards_worth(book: Book, table: Printed) -> Answer:
     """Ratios of calls, whose errors are recorded with them."""
     answer, shown = Answer(), dict[tuple[int, int], list[Line]]()
     names = {head: name for name, head in BASELINES_OF_CARDS.items()}
+    later = {head: key for head, *key in INTERPOLATED_BASELINES_OF_CARDS.values()}
     for row, cells in enumerate(table.rows):
+        ours = key_of(cells[1], "cards")
         for column, head in table.columns("Opponents", "Filter"):
-            shown[row, column] = book.group("cards", key_of(cells[1], "cards"), cells[0], f"worth_{names[head]}")
+            if head in later:  # filed under the baseline, with as many particles as NBF has
+                filter, arm = later[head]
+                shown[row, column] = book.group("cards", (filter, arm, ours[2]), cells[0], "worth")
+            else:
+                shown[row, column] = book.group("cards", ours, cells[0], f"worth_{names[head]}")
     mixed = is_mixed(list(shown.values()))
     answer.cells |= {place: mean_cell(lines, 1, mixed=mixed) for place, lines in shown.items()}
     recorded = {line.config for line in book.lines("cards") if line.metric.startswith("worth_")}
@@ -144,5 +161,24 @@ def cards_worth(book: Book, table: Printed) -> Answer:
     return answer
 
 
-TABLES = {"cards-worth": cards_worth, "zoo-summary": zoo_summary, "zoo-leads": zoo_leads, "plaza-leads": plaza_leads}
+def cards_reliability(book: Book, table: Printed) -> Answer:
+    """By how much more came true than was foretold, by bins of probabilities."""
+    answer, metrics = Answer(), {head: metric for metric, head in GAPS.items()}
+    keys = [key_of(cells[0], "cards") for cells in table.rows]
+    shown = {
+        (row, column): book.group("cards", key, FORECASTS, metrics[head])
+        for row, key in enumerate(keys)
+        for column, head in table.columns("Filter")
+    }
+    mixed = is_mixed(list(shown.values()))
+    answer.cells |= {place: mean_cell(lines, 3, mixed=mixed) for place, lines in shown.items()}
+    recorded = {line.key for line in book.lines("cards") if line.metric in GAPS}
+    answer.complaints += missing(recorded, keys, "row")
+    return answer
+
+
+TABLES = {
+    "cards-reliability": cards_reliability, "cards-worth": cards_worth,
+    "zoo-summary": zoo_summary, "zoo-leads": zoo_leads, "plaza-leads": plaza_leads,
+}  # fmt: skip
 """What derives each table."""

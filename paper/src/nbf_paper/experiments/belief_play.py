@@ -26,9 +26,8 @@ from nbf.evaluation.batches import mean_and_error
 from nbf.filters.hands import HandTableFilter
 from nbf_paper.experiments.card_inference import PolicyInference, RulesAlone
 from nbf_paper.experiments.card_play import Played, game_of, play, spiel
-from nbf_paper.experiments.demands import Size
-from nbf_paper.experiments.job import Counter, Job
-from nbf_paper.experiments.policy_pool import make_pool, pool_path, read_pool
+from nbf_paper.experiments.job import Counter
+from nbf_paper.experiments.pool_job import PoolJob
 from nbf_paper.experiments.trick_policies import TrickPoolConfig
 from nbf_paper.records import ALL, Record
 
@@ -108,7 +107,7 @@ class KnownDeal(OhHellResampler):
 
 
 @dataclass(frozen=True)
-class CardPlayJob(Job):
+class CardPlayJob(PoolJob):
     """The same deals with each belief."""
 
     seed: int = 0
@@ -155,18 +154,12 @@ class CardPlayJob(Job):
             "evaluation": {**count, "calls": calls, **more},
         }  # fmt: skip
 
-    def sizes(self) -> list[Size]:
-        return [*super().sizes(), self.policies.size]
-
     def check(self, runs: Path) -> None:
         spiel()
-        path = pool_path(runs, self.policies)
-        if path.exists():
-            read_pool(path, self.policies)
+        super().check(runs)
 
     def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
-        rules, pool = self.policies.rules, make_pool(self.policies, pool_path(runs, self.policies))
-        held_out = jax.tree.map(jnp.asarray, pool.split().run)
+        rules, held_out = self.policies.rules, self.held_out(runs)
         size = jax.tree.leaves(held_out)[0].shape[0]
         key = prng.stream(self.seed, "cards", "play")
         chosen = np.asarray(jax.random.randint(key, (self.games, rules.players), 0, size))

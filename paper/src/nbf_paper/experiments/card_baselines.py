@@ -26,6 +26,10 @@ Found = tuple[Float[Array, "t cards owners"], Float[Array, " t"]]
 Baseline = Callable[[Key[Array, ""], Watched], Found]
 Rows = Int[Array, "n holders"]
 """Deals, as rows of the table of hands."""
+Tables = Float[Array, "t holders hands"]
+"""log probability of the whole history under each hand of each holder, after each action: true, or predicted."""
+Guess = Callable[[Key[Array, ""], Watched], tuple[Tables, Float[Array, " t"]]]
+"""Predicted log probabilities of the history under every hand, and the calls that they took."""
 REACH, RIDGE, POINTS = 1.5, 0.02, 1024
 """Of interpolation: those of the neural filter."""
 
@@ -77,6 +81,17 @@ class History:
         )
         every = jnp.zeros((self.cards, self.holders)).at[self.game.unseen].set(held)
         return jnp.concatenate([every, 1.0 - jnp.sum(every, axis=1, keepdims=True)], axis=1)
+
+    def combined(
+        self, time: Int[Array, ""], log_weights: Float[Array, "holders hands"]
+    ) -> Float[Array, "cards owners"]:
+        """Who holds each card if all pairs of disjoint hands that what is known allows count. Weights under which no
+        deal is possible count for nothing."""
+        game, allowed = self.game, self.game.allowed[time]
+        found, log_total = HandBelief.of(jnp.where(allowed, log_weights, -jnp.inf), game.unseen, self.cards, self.size)
+        space = game.environments.space
+        known = marginals(space.allowed[time].astype(jnp.float32), space.quotas)
+        return jnp.where(log_total > -jnp.inf, found.marginals(), known)
 
     def times(self) -> Int[Array, " t"]:
         """The actions, by number."""
@@ -137,11 +152,8 @@ def hands_combined(calls: int) -> Baseline:
             order = jnp.where(game.allowed[time], order, 2.0)
             count = calls // history.holders // jnp.maximum(history.counts[time], 1)
             rank = jnp.argsort(jnp.argsort(order, axis=1), axis=1)
-            chosen = (rank < jnp.maximum(count, 1)[:, None]) & game.allowed[time]
-            log_weights = jnp.where(chosen, history.sums[time], -jnp.inf)
-            found, log_total = HandBelief.of(log_weights, game.unseen, history.cards, history.size)
-            known = marginals(game.environments.space.allowed[time].astype(jnp.float32), game.environments.space.quotas)
-            return jnp.where(log_total > -jnp.inf, found.marginals(), known)
+            chosen = rank < jnp.maximum(count, 1)[:, None]
+            return history.combined(time, jnp.where(chosen, history.sums[time], -jnp.inf))
 
         keys = jax.random.split(key, len(game.actions))
         return jax.lax.map(lambda pair: at(*pair), (history.times(), keys)), calls * history.acts.astype(jnp.float32)
@@ -150,10 +162,13 @@ def hands_combined(calls: int) -> Baseline:
 
 
 def _swapped(
-    key: Key[Array, ""], history: History, time: Int[Array, ""], rows: Rows, log_weights: Float[Array, " n"]
-) -> tuple[Rows, Float[Array, " n"], Float[Array, ""]]:
+    key: Key[Array, ""], history: History, time: Int[Array, ""], rows: Rows, log_weights: Float[Array, " n"],
+    guess: Float[Array, "holders hands"] | None,
+) -> tuple[Rows, Float[Array, " n"], Float[Array, ""]]:  # fmt: skip
     """One Metropolis step of each deal: two cards of different owners change places. The calls of a proposal are those
-    of the hands that it changes; one that is impossible costs none."""
+    of the hands that it changes; one that is impossible costs none. With a guess of the log probability of the history
+    under each hand, a proposal is first accepted or not by that, and only then called: delayed acceptance (Christen,
+    Fox 2005), which leaves the posterior as it is."""
     n, unseen = len(rows), len(history.game.unseen)
     card_key, accept_key = jax.random.split(key)
     cards = jax.random.randint(card_key, (2, n), 0, unseen)
@@ -168,20 +183,32 @@ def _swapped(
     new = jnp.where(sound[:, None], new, rows)
     legal = sound & history.legal(time, new)
     told = jnp.where(legal, history.log_likelihoods(time, new), -jnp.inf)
-    accepted = legal & (jnp.log(jax.random.uniform(accept_key, (n,))) < told - log_weights)
+    gain = told - log_weights
+    if guess is not None:
+        ahead = _gain(guess, rows, new)
+        first_key = prng.fold_in(accept_key, jnp.int32(1))
+        legal = legal & (jnp.log(jax.random.uniform(first_key, (n,))) < ahead)
+        gain = gain - ahead
+    accepted = legal & (jnp.log(jax.random.uniform(accept_key, (n,))) < gain)
     calls = jnp.sum(jnp.where(legal[:, None] & changed, history.counts[time], 0))
     return jnp.where(accepted[:, None], new, rows), jnp.where(accepted, told, log_weights), calls.astype(jnp.float32)
 
 
+def _gain(guess: Float[Array, "holders hands"], old: Rows, new: Rows) -> Float[Array, " n"]:
+    """How much likelier the guess takes new deals to be than old ones; 0 where it rules out the old one."""
+    before, after = (sum(guess[holder][rows[:, holder]] for holder in range(len(guess))) for rows in (old, new))
+    return jnp.where(before > -jnp.inf, after - before, 0.0)
+
+
 def _moved(
-    key: Key[Array, ""], history: History, time: Int[Array, ""], rows: Rows, moves: int
+    key: Key[Array, ""], history: History, time: Int[Array, ""], rows: Rows, moves: int, guesses: Tables | None
 ) -> tuple[Rows, Float[Array, "cards owners"], Float[Array, ""]]:
     """Some Metropolis steps of each deal: the deals after them, the marginals of the last three quarters, the calls."""
 
     def step(carry: tuple[Array, ...], inputs: tuple[Array, Array]) -> tuple[tuple[Array, ...], None]:
         rows, told, calls, total = carry
         key, late = inputs
-        rows, told, spent = _swapped(key, history, time, rows, told)
+        rows, told, spent = _swapped(key, history, time, rows, told, None if guesses is None else guesses[time])
         total = total + late * history.marginals(rows, jnp.ones(len(rows)))
         return (rows, told, calls + spent, total), None
 
@@ -191,13 +218,14 @@ def _moved(
     return rows, total / jnp.maximum(jnp.sum(late), 1.0), calls
 
 
-def resample_move(n: int, moves: int) -> Baseline:
+def resample_move(n: int, moves: int, guess: Guess | None = None) -> Baseline:
     """A particle filter over deals (Gilks, Berzuini 2001): when the effective sample size is below half, deals are
     resampled and each makes some swaps. If no deal is possible, all are drawn anew and weighed by the whole history.
-    Without moves it is a plain particle filter."""
+    Without moves it is a plain particle filter. With a guess, swaps are accepted in two stages."""
 
     def run(key: Key[Array, ""], game: Watched) -> Found:
         history = History(game)
+        guesses, guessed = (None, 0.0) if guess is None else guess(prng.fold_in(key, jnp.int32(2)), game)
         first_key, key = jax.random.split(key)
 
         def step(
@@ -224,7 +252,7 @@ def resample_move(n: int, moves: int) -> Baseline:
             rows = jnp.where(low, rows[chosen], rows)
             log_weights = jnp.where(low, -jnp.log(n), log_weights)
             if moves:
-                new, _, spent = _moved(move_key, history, time, rows, moves)
+                new, _, spent = _moved(move_key, history, time, rows, moves, guesses)
                 rows, calls = jnp.where(low, new, rows), calls + jnp.where(low, spent, 0.0)
             return (rows, log_weights), (history.marginals(rows, jnp.exp(log_weights)), calls)
 
@@ -232,17 +260,20 @@ def resample_move(n: int, moves: int) -> Baseline:
         space = space.at[game.unseen].set(1.0)
         uniform = jax.random.uniform(first_key, (history.cards, n))
         start = history.rows(deals(space, game.environments.space.quotas, uniform)), jnp.full(n, -jnp.log(n))
-        return jax.lax.scan(step, start, (history.times(), jax.random.split(key, len(game.actions))))[1]
+        found, calls = jax.lax.scan(step, start, (history.times(), jax.random.split(key, len(game.actions))))[1]
+        return found, calls + guessed
 
     return run
 
 
-def mcmc(chains: int, moves: int) -> Baseline:
+def mcmc(chains: int, moves: int, guess: Guess | None = None) -> Baseline:
     """Markov chains over deals that go on from where they were before the action; those that became impossible start
-    anew. Marginals are means over the last three quarters of the swaps."""
+    anew. Marginals are means over the last three quarters of the swaps. With a guess, swaps are accepted in two stages.
+    """
 
     def run(key: Key[Array, ""], game: Watched) -> Found:
         history = History(game)
+        guesses, guessed = (None, 0.0) if guess is None else guess(prng.fold_in(key, jnp.int32(2)), game)
 
         def step(rows: Rows, inputs: tuple[Array, Array]) -> tuple[Rows, tuple[Array, Array]]:
             time, key = inputs
@@ -251,11 +282,12 @@ def mcmc(chains: int, moves: int) -> Baseline:
             dead = ~(history.legal(time, rows) & (told > -jnp.inf))
             rows = jnp.where(dead[:, None], history.consistent(fresh_key, time, chains), rows)
             calls = chains * history.acts[time] + jnp.sum(dead) * jnp.sum(history.counts[time])
-            after, found, spent = _moved(move_key, history, time, rows, moves)
+            after, found, spent = _moved(move_key, history, time, rows, moves, guesses)
             return after, (found, calls + spent)
 
         start = history.consistent(prng.fold_in(key, jnp.int32(1)), jnp.int32(0), chains)
-        return jax.lax.scan(step, start, (history.times(), jax.random.split(key, len(game.actions))))[1]
+        found, calls = jax.lax.scan(step, start, (history.times(), jax.random.split(key, len(game.actions))))[1]
+        return found, calls + guessed
 
     return run
 

@@ -83,22 +83,28 @@ def play(rules: TrickTaking, key: Key[Array, ""], players: Any, length: int) -> 
     return start, *jax.lax.scan(step, start, jax.random.split(play_key, length))[1]
 
 
+def deal_of(start: Game) -> Int[Array, " cards"]:
+    """Who was dealt each card in a game that has just begun, as an owner of the observer's deals."""
+    players = len(start.hands)
+    others = [start.hands[(OBSERVER + 1 + place) % players] for place in range(players - 1)]
+    return jnp.select(others, list(range(len(others))), len(others)).astype(jnp.int32)
+
+
 def watch(rules: TrickTaking, key: Key[Array, ""], players: Any, length: int) -> Watched:
     """Play a game, and find the truth about it."""
     start, environments, actions = play(rules, key, players, length)
     exact, first = HandTableFilter(), jax.tree.map(lambda leaf: leaf[0], environments)
     begin = exact.init(key, first)
     held = jnp.asarray(hand_table(len(begin.unseen), rules.tricks)[0])
-    others = [start.hands[(OBSERVER + 1 + place) % rules.players] for place in range(rules.players - 1)]
-    deal = jnp.select(others, list(range(len(others))), len(others)).astype(jnp.int32)
+    deal, nobody = deal_of(start), rules.players - 1
     model = MaximumEntropyDeals(first.space, smoothing=0.0)
 
     def step(state: Any, inputs: tuple[HiddenHands, Array]) -> tuple[Any, tuple[Array, ...]]:
         environment, action = inputs
 
         def told(hand: Bool[Array, " unseen"]) -> Float[Array, ""]:
-            owner = jnp.where(hand, environment.owner, len(others))
-            made = jnp.full(rules.cards, len(others), jnp.int32).at[begin.unseen].set(owner)
+            owner = jnp.where(hand, environment.owner, nobody)
+            made = jnp.full(rules.cards, nobody, jnp.int32).at[begin.unseen].set(owner)
             return environment.log_likelihood(action, made, made)
 
         after, _ = exact.update(key, state, action, environment, None)

@@ -26,8 +26,6 @@ from nbf.errors import MissingExtraError, missing_extra
 from nbf.spaces.deal_weights import completions
 from nbf_paper.experiments.card_inference import EqualDeals
 
-CALLS = 64
-"""Of the neural filter."""
 SEARCHER = 0
 
 

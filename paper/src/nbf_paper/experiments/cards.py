@@ -28,11 +28,10 @@ from nbf_paper.experiments import card_baselines as baselines
 from nbf_paper.experiments.card_baselines import Baseline, Found
 from nbf_paper.experiments.card_games import ScriptedPlayer, Watched, random_network, watch
 from nbf_paper.experiments.card_search import SearchPlayer
-from nbf_paper.experiments.demands import Size
-from nbf_paper.experiments.job import Counter, Job
-from nbf_paper.experiments.policy_pool import make_pool, pool_path, read_pool
+from nbf_paper.experiments.job import Counter
+from nbf_paper.experiments.pool_job import PoolJob
 from nbf_paper.experiments.trick_policies import TrickPoolConfig
-from nbf_paper.names import BASELINES_OF_CARDS, OPPONENTS
+from nbf_paper.names import BASELINES_OF_CARDS, OPPONENTS, PREDICTED
 from nbf_paper.pictures import write_picture
 from nbf_paper.records import ALL, Record
 
@@ -101,7 +100,7 @@ def rows(few: bool = False) -> Iterator[CardRow]:
 
 
 @eqx.filter_jit
-def _scores(run: Baseline, keys: Key[Array, " g"], games: Watched) -> tuple[Float[Array, "g t"], Float[Array, " g"]]:
+def scores(run: Baseline, keys: Key[Array, " g"], games: Watched) -> tuple[Float[Array, "g t"], Float[Array, " g"]]:
     """Errors after each action, and calls for each action of an opponent."""
 
     def one(pair: tuple[Key[Array, ""], Watched]) -> tuple[Array, Array]:
@@ -126,7 +125,7 @@ def _picture(key: Key[Array, ""], game: Watched) -> dict[str, np.ndarray]:
 
 
 @dataclass(frozen=True)
-class CardJob(Job):
+class CardJob(PoolJob):
     """Every filter in games against one kind of opponents."""
 
     opponents: str
@@ -156,7 +155,7 @@ class CardJob(Job):
 
     @property
     def settings(self) -> dict[str, Any]:
-        made = {"policies": self.policies.settings} if self.opponents == OPPONENTS[0] else {}
+        made = {"policies": self.policies.settings} if self.needs_policies else {}
         rules = self.policies.rules
         sizes = {"players": rules.players, "suits": rules.suits, "ranks": rules.ranks, "tricks": rules.tricks}
         return {
@@ -165,14 +164,9 @@ class CardJob(Job):
             **({"rows": "few"} if self.few else {}),
         }  # fmt: skip
 
-    def sizes(self) -> list[Size]:
-        made = [self.policies.size] if self.opponents == OPPONENTS[0] else []
-        return [*super().sizes(), *made]
-
-    def check(self, runs: Path) -> None:
-        path = pool_path(runs, self.policies)
-        if self.opponents == OPPONENTS[0] and path.exists():
-            read_pool(path, self.policies)
+    @property
+    def needs_policies(self) -> bool:
+        return self.opponents == OPPONENTS[0]
 
     def _players(self, runs: Path, key: Key[Array, ""]) -> Any:
         """The three players of each game."""
@@ -183,43 +177,46 @@ class CardJob(Job):
             return eqx.filter_vmap(eqx.filter_vmap(lambda key: random_network(key, rules)))(keys)
         if self.opponents == "search":
             return eqx.filter_vmap(eqx.filter_vmap(lambda key: SearchPlayer.random(key, rules)))(keys)
-        pool = make_pool(self.policies, pool_path(runs, self.policies))
-        held_out = pool.split().run  # a run of self-play that no tuning has seen
+        held_out = self.held_out(runs)
         size = jax.tree.leaves(held_out)[0].shape[0]
         chosen = jax.random.randint(key, keys.shape[:2], 0, size)
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[chosen], held_out)
+        return jax.tree.map(lambda leaf: leaf[chosen], held_out)
 
-    def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
+    def watched(self, runs: Path) -> tuple[Watched, Key[Array, ""]]:
+        """The games, and the key of the filters."""
         key = prng.stream(self.seed, "cards", self.opponents)
         player_key, game_key, filter_key = jax.random.split(key, 3)
-        bar.describe(f"{self.title}: games")
         players, rules = self._players(runs, player_key), self.policies.rules
         keys = jax.random.split(game_key, self.games)
         made = eqx.filter_jit(lambda pairs: jax.lax.map(lambda pair: watch(rules, pair[0], pair[1], LAST), pairs))
-        games = made((keys, players))
+        return made((keys, players)), filter_key
+
+    def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
+        bar.describe(f"{self.title}: games")
+        games, filter_key = self.watched(runs)
         errors, spent, records = {}, {}, self._deals(games)
         for number, row in enumerate(rows(self.few)):
             bar.describe(f"{self.title}: {row.name}({row.particles}) {row.arm}")
-            found, calls = _scores(row.run, jax.random.split(prng.fold_in(filter_key, number), self.games), games)
-            errors[row[1:]], spent[row[1:]] = np.asarray(found)[:, FIRST - 1 :], float(np.mean(np.asarray(calls)))
-            records += self._errors(row, errors[row[1:]], round(spent[row[1:]]))
+            found, calls = scores(row.run, jax.random.split(prng.fold_in(filter_key, number), self.games), games)
+            errors[row[1:]], spent[row[1:]] = scored(found), float(np.mean(np.asarray(calls)))
+            records += self.errors(row, errors[row[1:]], round(spent[row[1:]]))
             bar.advance(self.games)
         if self.opponents == OPPONENTS[0] and self.seed == 0:
             write_picture(results / "game.npz", _picture(filter_key, jax.tree.map(lambda leaf: leaf[0], games)))
         jax.clear_caches()
         return [*records, *self._worth(errors, spent)]
 
-    def _record(self, row: CardRow, calls: int, metric: str, value: Any, error: Any, step: Any = ALL) -> Record:
+    def record(self, row: CardRow, calls: int, metric: str, value: Any, error: Any, step: Any = ALL) -> Record:
         return Record(
             experiment="cards", config=self.opponents, filter=row.name, arm=row.arm, particles=row.particles,
             calls=calls, seed=self.seed, step=step, metric=metric, value=float(value), se=float(error),
             episodes=self.games,
         )  # fmt: skip
 
-    def _errors(self, row: CardRow, errors: np.ndarray, calls: int) -> list[Record]:
-        found = [self._record(row, calls, "marginal_error", *mean_and_error(errors.mean(axis=1)))]
+    def errors(self, row: CardRow, errors: np.ndarray, calls: int) -> list[Record]:
+        found = [self.record(row, calls, "marginal_error", *mean_and_error(errors.mean(axis=1)))]
         for place, (value, error) in enumerate(zip(*mean_and_error(errors), strict=True)):
-            found.append(self._record(row, calls, "marginal_error", value, error, FIRST + place))
+            found.append(self.record(row, calls, "marginal_error", value, error, FIRST + place))
         return found
 
     def _deals(self, games: Watched) -> list[Record]:
@@ -227,7 +224,7 @@ class CardJob(Job):
         exact, ceiling = CardRow(baselines.tables, "exact", "", 0), CardRow(baselines.tables, "approx", "", 0)
         pairs = ((exact, games.deal_log_prob), (ceiling, games.ceiling_log_prob))
         return [
-            self._record(row, 0, "deal_log_prob", *mean_and_error(np.asarray(found)[:, FIRST - 1 :].mean(axis=1)))
+            self.record(row, 0, "deal_log_prob", *mean_and_error(np.asarray(found)[:, FIRST - 1 :].mean(axis=1)))
             for row, found in pairs
         ]
 
@@ -243,13 +240,20 @@ class CardJob(Job):
                 if len(members) < 2:
                     continue
                 value, error = ratio(errors, spent, key, members)
-                found.append(self._record(row, round(spent[key]), f"worth_{kind}", value, error))
+                found.append(self.record(row, round(spent[key]), f"worth_{kind}", value, error))
         return found
+
+
+def scored(errors: Any) -> np.ndarray:
+    """Of errors after each action those that count."""
+    return np.asarray(errors)[:, FIRST - 1 :]
 
 
 def kind_of(key: tuple[str, str, int]) -> str:
     """The kind of a row."""
     name, arm, _ = key
+    if arm.endswith(f", {PREDICTED}"):
+        return f"{kind_of((name, arm.removesuffix(f', {PREDICTED}'), 0))}_{PREDICTED}"
     if name == "policy-inference" and arm:
         return arm.replace(" ", "_")
     return name.replace("-", "_")

@@ -44,8 +44,9 @@ from nbf_paper.experiments.goofspiel_evaluation import (
     microseconds,
 )
 from nbf_paper.experiments.goofspiel_games import embeddings, exact_samples, model_divergences, scores, tracks
-from nbf_paper.experiments.job import Counter, Job
-from nbf_paper.experiments.policy_pool import SPLITS, PolicyPool, make_pool, pool_path, read_pool
+from nbf_paper.experiments.job import Counter
+from nbf_paper.experiments.policy_pool import SPLITS, PolicyPool
+from nbf_paper.experiments.pool_job import PoolJob
 from nbf_paper.experiments.rows import FilterRow, filter_keys, records_by_step, with_training_seconds
 from nbf_paper.experiments.selfplay import SelfPlayConfig
 from nbf_paper.experiments.settings import model_settings, training_settings
@@ -132,7 +133,7 @@ def evaluate(
 
 
 @dataclass(frozen=True)
-class GoofspielJob(Job):
+class GoofspielJob(PoolJob):
     """One training seed of one arm, in games of so many cards."""
 
     cards: int
@@ -177,9 +178,8 @@ class GoofspielJob(Job):
         return self.evaluation.episodes
 
     def sizes(self) -> list[Size]:
-        _, *trained = super().sizes()
-        count = Size("--episodes", self.evaluated, functools.partial(demands.games, self.cards))
-        return [count, *trained, self.policies.size]
+        _, *others = super().sizes()
+        return [Size("--episodes", self.evaluated, functools.partial(demands.games, self.cards)), *others]
 
     @property
     def title(self) -> str:
@@ -195,10 +195,6 @@ class GoofspielJob(Job):
         history = game.rounds * (2 * game.cards + 3) + game.cards  # see `Consistent.context`
         space = TokensConfig(game.cards, game.cards + 1)
         return ModelConfig(space, arm.decoder, ENCODER, EMBEDDING, context=history if arm.context else 0)
-
-    def pool(self, runs: Path) -> PolicyPool:
-        """The policies, made if they are not there yet."""
-        return make_pool(self.policies, pool_path(runs, self.policies))
 
     def source(self, runs: Path) -> BeliefSource:
         """The beliefs to train on: all beliefs of many games between the training policies. The recurrent arm draws new
@@ -233,12 +229,6 @@ class GoofspielJob(Job):
         loss = recurrent.sample_loss if self.arm == "recurrent" else None
         stream = ("goofspiel", self.name, self.arm)
         return TrainingRun(folder, self.model, self.training, source, environment, self.seed, stream, self.title, loss)
-
-    def check(self, runs: Path) -> None:
-        super().check(runs)
-        path = pool_path(runs, self.policies)
-        if path.exists():
-            read_pool(path, self.policies)
 
     def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
         training, pool = self.training_run(runs), self.pool(runs)

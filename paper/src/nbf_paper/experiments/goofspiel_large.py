@@ -17,10 +17,9 @@ from nbf.filters.lumped import LumpedFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.prediction import PredictionFilter
 from nbf_paper.config import GoofspielConfig
-from nbf_paper.experiments.demands import Size
-from nbf_paper.experiments.job import Counter, Job
+from nbf_paper.experiments.job import Counter
 from nbf_paper.experiments.lumped_games import LUMPED, num_hands, score
-from nbf_paper.experiments.policy_pool import make_pool, pool_path, read_pool
+from nbf_paper.experiments.pool_job import PoolJob
 from nbf_paper.experiments.rows import FilterRow
 from nbf_paper.experiments.selfplay import SelfPlayConfig
 from nbf_paper.records import ALL, Record
@@ -45,7 +44,7 @@ class LargeEvaluation:
 
 
 @dataclass(frozen=True)
-class LargeGoofspielJob(Job):
+class LargeGoofspielJob(PoolJob):
     """Every filter in the games of one seed, of so many cards."""
 
     policies: SelfPlayConfig
@@ -96,16 +95,8 @@ class LargeGoofspielJob(Job):
             *(FilterRow(ParticleFilter(n), "pf", "", n, n) for n in self.evaluation.particle_filters),
         ]
 
-    def sizes(self) -> list[Size]:
-        return [*super().sizes(), self.policies.size]
-
-    def check(self, runs: Path) -> None:
-        path = pool_path(runs, self.policies)
-        if path.exists():
-            read_pool(path, self.policies)
-
     def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
-        pool = make_pool(self.policies, pool_path(runs, self.policies))
+        pool = self.pool(runs)
         base = Record(
             experiment="goofspiel-large", config=self.config.name, filter=LUMPED, arm="", particles=0, calls=0,
             seed=self.seed, step=ALL, metric="js", value=0.0, se=None, episodes=self.evaluation.episodes,

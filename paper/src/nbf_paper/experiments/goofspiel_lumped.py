@@ -14,17 +14,17 @@ from nbf.errors import InputError
 from nbf.filters.lumped import LumpedFilter
 from nbf.filters.prefixes import PrefixFilter
 from nbf_paper.config import GoofspielConfig
-from nbf_paper.experiments.demands import Size
-from nbf_paper.experiments.job import Counter, Job
+from nbf_paper.experiments.job import Counter
 from nbf_paper.experiments.lumped_games import LUMPED, num_hands, score
-from nbf_paper.experiments.policy_pool import SPLITS, make_pool, pool_path, read_pool
+from nbf_paper.experiments.policy_pool import SPLITS
+from nbf_paper.experiments.pool_job import PoolJob
 from nbf_paper.experiments.rows import FilterRow
 from nbf_paper.experiments.selfplay import SelfPlayConfig
 from nbf_paper.records import ALL, Record
 
 
 @dataclass(frozen=True)
-class LumpedJob(Job):
+class LumpedJob(PoolJob):
     """The lumped filter in the games of one seed, of so many cards. Nothing is trained but the policies."""
 
     cards: int
@@ -68,16 +68,8 @@ class LumpedJob(Job):
             "policies": self.policies.settings, "evaluation": {"episodes": self.episodes},
         }  # fmt: skip
 
-    def sizes(self) -> list[Size]:
-        return [*super().sizes(), self.policies.size]
-
-    def check(self, runs: Path) -> None:
-        path = pool_path(runs, self.policies)
-        if path.exists():
-            read_pool(path, self.policies)
-
     def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
-        parts = make_pool(self.policies, pool_path(runs, self.policies)).split()
+        parts = self.pool(runs).split()
         calls, records = num_hands(self.cards), list[Record]()
         row = FilterRow(LumpedFilter(), LUMPED, "", 0, calls)
         for split in SPLITS:

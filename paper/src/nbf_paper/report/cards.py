@@ -5,6 +5,8 @@
 | `cards` | mean absolute error of the marginals, who holds which card |
 | `cards-worth` | how many times the calls of NBF a baseline needs for the same error |
 | `cards-large` | the whole deck: log probability of the true owners |
+| `cards-next` | the same: log probability of the opponents' next action |
+| `cards-calibration`, `cards-reliability` | the same: whether probabilities come true |
 | `cards-deals` | log probability of the true deal |
 | `cards-points`, `cards-lead`, `cards-ratio`, `cards-error` | ISMCTS with each belief |
 | `cards-decision`, `cards-resampler` | its times |
@@ -20,10 +22,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from nbf.plot.style import BELIEF, VERMILION
-from nbf_paper.names import BASELINES_OF_CARDS, OPPONENTS
+from nbf_paper.names import BASELINES_OF_CARDS, FORECASTS, GAPS, INTERPOLATED_BASELINES_OF_CARDS, OPPONENTS
 from nbf_paper.pictures import read_picture
-from nbf_paper.records import ALL, Record, read_records, summary
-from nbf_paper.report.labels import row_labels, row_order
+from nbf_paper.records import ALL, Record, Row, Summary, read_records, summary
+from nbf_paper.report.labels import label, row_labels, row_order
 from nbf_paper.report.tables import Page, cell, layout, legend, markdown_table, one_among_several
 
 SHAPES = {
@@ -45,6 +47,19 @@ CAPTIONS = {
     "cards-large": (
         "The whole deck, 4 players, 8 tricks: mean log probability of the true owner of a card that is not settled, in "
         "nats, after 8, 12, 16, 20 and 24 actions; higher is better. A hundredth of each belief is the prior's."
+    ),
+    "cards-next": (
+        "The whole deck: mean log probability of the opponents' next action, in nats, after 8, 12, 16 and 20 actions; "
+        "higher is better. The mean of the policy's probability over 512 deals of each belief, of which a hundredth is "
+        "the prior's; these calls are not counted. The true deal is what there is to know."
+    ),
+    "cards-calibration": (
+        "The whole deck: expected calibration error of the marginals: how far the mean probability of a bin and the "
+        "share that came true are apart, mean over all probabilities, in ten bins."
+    ),
+    "cards-reliability": (
+        "The whole deck: by how much more came true than was foretold, for each bin of probabilities; – where a filter "
+        "has none."
     ),
     "cards.png": (
         "One game, action by action (player: bid or card): the probability that each unseen card was dealt to player 1 "
@@ -100,6 +115,10 @@ def page(folder: Path) -> Page:
         tables["cards-deals"] = markdown_table(records, configs=kinds, metric="deal_log_prob", digits=2)
     if any(record.metric == "card_log_score" for record in records):
         tables["cards-large"] = markdown_table(records, metric="card_log_score", calls=True)
+    if any(record.config == FORECASTS for record in records):
+        tables["cards-next"] = markdown_table(records, metric="next_action_log_prob", digits=4, calls=True)
+        tables["cards-calibration"] = markdown_table(records, metric="calibration_error", digits=4, calls=True)
+        tables["cards-reliability"] = reliability_table(records)
     if any(record.metric.startswith("worth_") for record in records):
         tables["cards-worth"] = worth_table(records, kinds)
     figures = {}
@@ -140,15 +159,30 @@ def game_figure(game: Mapping[str, np.ndarray]) -> Figure:
 def worth_table(records: list[Record], kinds: list[str]) -> str:
     """The rows of NBF for each kind of opponents, baselines in the columns."""
     metrics = {f"worth_{name}": head for name, head in BASELINES_OF_CARDS.items()}
-    entries = [(metric, entry) for metric in metrics
-               for entry in summary(r for r in records if r.metric == metric and r.step == ALL)]  # fmt: skip
-    found = {(entry.config, entry.row, metric): entry for metric, entry in entries}
-    names = row_labels(found.values())
+    later = {(filter, arm): head for head, filter, arm in INTERPOLATED_BASELINES_OF_CARDS.values()}
+    found = dict[tuple[str, Row, str], Summary]()
+    for entry in summary(r for r in records if r.metric in (*metrics, "worth") and r.step == ALL):
+        # The later ones are filed under the baseline, with as many particles as NBF has.
+        head = metrics.get(entry.metric) or later[entry.filter, entry.arm]
+        found[entry.config, ("nbf", "", entry.particles), head] = entry
+    heads = [head for head in (*metrics.values(), *later.values()) if any(head == key[2] for key in found)]
     mixed = one_among_several(entry.over for entry in found.values())
-    lines = [["Opponents", "Filter", *metrics.values()]]
+    lines = [["Opponents", "Filter", *heads]]
     for kind in kinds:
         rows = sorted({row for config, row, _ in found if config == kind}, key=row_order)
         lines += [
-            [kind, names[row], *(cell(found.get((kind, row, m)), 1, mixed=mixed) for m in metrics)] for row in rows
+            [kind, label(*row, "cards"), *(cell(found.get((kind, row, h)), 1, mixed=mixed) for h in heads)]
+            for row in rows
         ]
+    return layout(lines, legend(entry.over for entry in found.values()))
+
+
+def reliability_table(records: list[Record]) -> str:
+    """By how much more came true than was foretold: filters in the rows, bins of probabilities in the columns."""
+    found = {(entry.row, entry.metric): entry for entry in summary(r for r in records if r.metric in GAPS)}
+    names, mixed = row_labels(found.values()), one_among_several(entry.over for entry in found.values())
+    metrics = [metric for metric in GAPS if any(metric == name for _, name in found)]
+    lines = [["Filter", *(GAPS[metric] for metric in metrics)]]
+    for row in sorted(names, key=row_order):
+        lines.append([names[row], *(cell(found.get((row, metric)), 3, mixed=mixed) for metric in metrics)])
     return layout(lines, legend(entry.over for entry in found.values()))

@@ -22,6 +22,7 @@ from nbf_paper.records import Row, Summary
 
 FILTERS = {
     "reference": "Reference",
+    "true-deal": "True deal",
     "exact": "Exact",
     "exact-lumped": "Exact, lumped",
     "approx": "Approx Beliefs",
@@ -40,6 +41,7 @@ FILTERS = {
     "pf": "PF",
     "known": "Known deal",
     "openspiel": "OpenSpiel's resampler",
+    "interpolated-tables": "Interpolated tables",
     "policy-inference": "Policy inference",
     "mcmc": "MCMC",
     "resample-move": "Resample-move PF",

@@ -99,19 +99,64 @@ def interpolated(
     Returns:
         log L of every state; -inf for all if that of every chosen one is.
     """
-    sound = jnp.where(is_invalid(told), -jnp.inf, told)
-    largest = jnp.max(sound)
-    some = largest > -jnp.inf
-    likelihoods = jnp.exp(sound - jnp.where(some, largest, 0.0))
-    computed, mean = numbers[chosen], jnp.mean(likelihoods)
-    squares = jnp.sum(numbers**2, axis=1)
-    apart = jnp.maximum(squares[:, None] + squares[chosen] - 2.0 * numbers @ computed.T, 0.0)
-    among = apart[chosen]
-    length = jnp.maximum(reach * jnp.mean(among), jnp.finfo(jnp.float32).tiny)
-    gram = jnp.exp(-among / length) + ridge * jnp.eye(len(chosen))
-    weights = cho_solve(cho_factor(gram), likelihoods - mean)
-    predicted = mean + jnp.exp(-apart / length) @ weights
-    return jnp.where(some, jnp.log(jnp.maximum(predicted, LEAST * mean)) + largest, -jnp.inf)
+    return LikelihoodRegression.of(numbers[chosen], told, reach, ridge)(numbers)
+
+
+class LikelihoodRegression(eqx.Module):
+    """The likelihood of an observation as a function of the numbers that it depends on, by that of a few states."""
+
+    computed: Float[Array, "n k"]
+    """The numbers of these states."""
+    weights: Float[Array, " n"]
+    """(K + ρ I)⁻¹ (L_1:n - m)."""
+    mean: Float[Array, ""]
+    """m."""
+    length: Float[Array, ""]
+    """ℓ, in units of the numbers."""
+    largest: Float[Array, ""]
+    """log of what the likelihoods are divided by: the largest of them; -inf if all states are impossible."""
+
+    @classmethod
+    def of(
+        cls, computed: Float[Array, "n k"], told: Float[Array, " n"], reach: float, ridge: float
+    ) -> LikelihoodRegression:
+        """Fit it.
+
+        Args:
+            computed: The numbers of n states.
+            told: Their log likelihoods; NaN and +inf count as impossible.
+            reach: ℓ, in units of the mean squared distance of two of these.
+            ridge: ρ.
+
+        Returns:
+            The regression.
+        """
+        sound = jnp.where(is_invalid(told), -jnp.inf, told)
+        largest = jnp.max(sound)
+        likelihoods = jnp.exp(sound - jnp.where(largest > -jnp.inf, largest, 0.0))
+        among, mean = _apart(computed, computed), jnp.mean(likelihoods)
+        length = jnp.maximum(reach * jnp.mean(among), jnp.finfo(jnp.float32).tiny)
+        gram = jnp.exp(-among / length) + ridge * jnp.eye(len(computed))
+        return cls(computed, cho_solve(cho_factor(gram), likelihoods - mean), mean, length, largest)
+
+    def __call__(self, numbers: Float[Array, "K k"]) -> Float[Array, " K"]:
+        """Predict.
+
+        Args:
+            numbers: Of K states.
+
+        Returns:
+            log L of each; -inf for all if that of every computed state is.
+        """
+        predicted = self.mean + jnp.exp(-_apart(numbers, self.computed) / self.length) @ self.weights
+        found = jnp.log(jnp.maximum(predicted, LEAST * self.mean)) + self.largest
+        return jnp.where(self.largest > -jnp.inf, found, -jnp.inf)
+
+
+def _apart(some: Float[Array, "K k"], others: Float[Array, "n k"]) -> Float[Array, "K n"]:
+    """Squared distances."""
+    products = some @ others.T
+    return jnp.maximum(jnp.sum(some**2, axis=1)[:, None] + jnp.sum(others**2, axis=1) - 2.0 * products, 0.0)
 
 
 def first_different(names: Float[Array, " K"], possible: Bool[Array, " K"], n: int) -> Int[Array, " n"]:

@@ -64,22 +64,29 @@ class Cards(Experiment):
 
     games: tuple[str, ...] = ()
     """self-play, scripted, wide, search: the small game against such opponents; 52-cards: the whole deck. All by
-    default, with --quick scripted and 52-cards."""
+    default, with --quick scripted and 52-cards, without the baselines that predict likelihoods and without
+    forecasts."""
 
     def jobs(self, amount: Amount) -> Sequence[Job]:
         from nbf_paper.experiments.cards import CardJob
+        from nbf_paper.experiments.cards_forecasts import LargeForecastJob
+        from nbf_paper.experiments.cards_interpolated import InterpolatedCardJob
         from nbf_paper.experiments.cards_large import POLICIES, LargeCardJob
 
         kinds = self.games or (("scripted", WHOLE_DECK) if amount.few else (*OPPONENTS, WHOLE_DECK))
         count = amount.episodes_or(CardJob.games)
 
-        def job(kind: str, seed: int) -> Job:
+        def pair(kind: str, seed: int) -> tuple[Job, Job]:
             if kind != WHOLE_DECK:
-                return CardJob(kind, seed, count, few=amount.few)
-            fewer = replace(POLICIES, runs=2, checkpoints=2, timesteps=64)
-            return LargeCardJob(seed, count, fewer if amount.few else POLICIES, amount.few)
+                job = CardJob(kind, seed, count, few=amount.few)
+                return job, InterpolatedCardJob(job)
+            policies = replace(POLICIES, runs=2, checkpoints=2, timesteps=64) if amount.few else POLICIES
+            return (
+                LargeCardJob(seed, count, policies, amount.few),
+                LargeForecastJob(seed, count, policies, amount.few),
+            )
 
-        return [job(kind, seed) for kind in kinds for seed in amount.seeds]
+        return [job for kind in kinds for seed in amount.seeds for job in pair(kind, seed)[: 1 if amount.few else 2]]
 
     @staticmethod
     def page(folder: Path) -> Page:
@@ -89,4 +96,4 @@ class Cards(Experiment):
 
     @classmethod
     def parts(cls) -> tuple[Part, ...]:
-        return (Part(cls(games=OPPONENTS), seeds=2), Part(cls(games=(WHOLE_DECK,))))
+        return (Part(cls(games=(*OPPONENTS, WHOLE_DECK)), seeds=2),)
