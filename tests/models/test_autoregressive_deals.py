@@ -32,7 +32,8 @@ def changed(model):
     """The model with random parameters in place of those that start at zero."""
     keys = jax.random.split(jax.random.key(SEED), 2)
     parts = lambda model: (model.given, model.condition.weights[-1])  # noqa: E731
-    return eqx.tree_at(parts, model, [jax.random.normal(k, part.shape) for k, part in zip(keys, parts(model))])
+    made = [jax.random.normal(key, part.shape) for key, part in zip(keys, parts(model), strict=True)]
+    return eqx.tree_at(parts, model, made)
 
 
 @pytest.fixture(scope="module")

@@ -153,7 +153,9 @@ class AutoregressiveDeals(BeliefModel, EvenDraws):
         legal = jax.vmap(lambda space, states: jax.vmap(space.contains)(states))(space, states)
         return jnp.where(legal, found, -jnp.inf)
 
-    def _dealt(self, embedding: Embedding, uniform: Float[Array, "cards n"], space: StateSpace) -> Int[Array, "n cards"]:
+    def _dealt(
+        self, embedding: Embedding, uniform: Float[Array, "cards n"], space: StateSpace
+    ) -> Int[Array, "n cards"]:
         """Deals by inversion of the conditional distributions."""
         space = deal_space(space)
         flat, weights, factors = self._prepared(embedding, space)
@@ -173,7 +175,9 @@ class AutoregressiveDeals(BeliefModel, EvenDraws):
         inputs = weights, flat[1:], uniform, factors.shift, self.given, self.taken
         return jax.lax.scan(step, start, inputs)[1].T
 
-    def _prepared(self, embedding: Embedding, space: DealSpace) -> tuple[Float[Array, "cards_1 places"], Weights, Factors]:
+    def _prepared(
+        self, embedding: Embedding, space: DealSpace
+    ) -> tuple[Float[Array, "cards_1 places"], Weights, Factors]:
         """Sums over all that may follow each card, the weights, and the factors of a belief."""
         weights = jax.lax.stop_gradient(self.weights(embedding, space))
         after, _ = completions(weights, space.quotas)

@@ -6,11 +6,15 @@ allowed: what a filter decodes its embedding to before it weighs that action.
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, Int8, Key
 
 from nbf import prng
@@ -18,10 +22,14 @@ from nbf.beliefs.hands import HandBelief, hand_table
 from nbf.contracts import BeliefSource
 from nbf.environments.hidden_hands import HiddenHands
 from nbf.environments.trick_taking import TrickTaking
+from nbf.errors import InputError
+from nbf.files.checkpoint import fill, named_leaves, read_file, write_file
 from nbf.filters.hands import HandTableFilter, possible
 from nbf.spaces import Deals
 from nbf.training.loss import random_log_weights
+from nbf.training.progress import Progress
 from nbf_paper.experiments.card_games import play
+from nbf_paper.experiments.trick_policies import TrickPoolConfig
 
 
 class DealSamples(eqx.Module):
@@ -33,6 +41,8 @@ class DealSamples(eqx.Module):
     """Of the belief given what will be allowed after the next action."""
 
 
+PART = 8
+"""Games that are made together, and kept in one file."""
 BLOCK = 102
 """Hands whose weights are first summed when one is drawn; it divides the 8568 hands of the small game."""
 
@@ -52,7 +62,7 @@ def samples(key: Key[Array, ""], belief: HandBelief, n: int) -> Int[Array, "n ca
     return belief.deals(jnp.stack([first, second], axis=1))
 
 
-class HandGames(BeliefSource):
+class HandGames(eqx.Module):
     """The exact beliefs of one player of random games: before the first action, and after each."""
 
     policies: Any
@@ -60,13 +70,8 @@ class HandGames(BeliefSource):
     rules: TrickTaking
     length: int = eqx.field(static=True)
     """Actions after which there is a belief."""
-    later: int = eqx.field(static=True, default=64)
+    later: int = eqx.field(static=True)
     """Samples of each belief given what will be allowed."""
-
-    def sample(self, key: Key[Array, ""], n: int) -> tuple[DealSamples, Deals]:
-        pick_key, key = jax.random.split(key)
-        chosen = jax.random.randint(pick_key, (), 0, self.length + 1)
-        return jax.tree.map(lambda leaf: leaf[chosen], self.episode(key, n))
 
     def episode(self, key: Key[Array, ""], n: int) -> tuple[DealSamples, Deals]:
         """Sample all beliefs of one game.
@@ -106,12 +111,80 @@ class HandGames(BeliefSource):
         return jax.lax.scan(step, (start, free), (environments, actions, keys))[1]
 
 
+class StoredBeliefs(BeliefSource):
+    """Samples of many beliefs, made once and drawn many times; their order is random."""
+
+    states: DealSamples
+    """Leading axis: beliefs."""
+    spaces: Deals
+    """The same."""
+
+    def sample(self, key: Key[Array, ""], n: int) -> tuple[DealSamples, Deals]:
+        belief_key, first_key = jax.random.split(key)
+        beliefs, samples = self.states.now.shape[:2]
+        belief = jax.random.randint(belief_key, (), 0, beliefs)
+        chosen = (jax.random.randint(first_key, (), 0, samples) + jnp.arange(n)) % samples
+        states = DealSamples(self.states.now[belief, chosen], self.states.then[belief])
+        return states, jax.tree.map(lambda leaf: leaf[belief], self.spaces)
+
+
+@dataclass(frozen=True)
+class DealBeliefConfig:
+    """Which beliefs a model over deals is trained on: those of the first games of a random sequence."""
+
+    policies: TrickPoolConfig
+    games: int = 256
+    length: int = 12
+    """Actions of a game."""
+    samples: int = 320
+    """Of each belief."""
+    later: int = 32
+    """Of each belief, given what will be allowed."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All that the beliefs depend on."""
+        sizes = {"games": self.games, "length": self.length, "samples": self.samples, "later": self.later}
+        return {"policies": self.policies.settings, **sizes}
+
+    def make(self, policies: Any, folder: Path) -> StoredBeliefs:
+        """Make the beliefs of games between these policies, in files of `PART` games: one that is there is read."""
+        source = HandGames(jax.tree.map(jnp.asarray, policies), self.policies.rules, self.length, self.later)
+        key = prng.stream(self.policies.seed, "cards", "beliefs")
+        # The source is an argument, since XLA would fold its policies for minutes if they were constants.
+        one = eqx.filter_jit(lambda source, keys: jax.vmap(lambda key: source.episode(key, self.samples))(keys))
+        shape = eqx.filter_eval_shape(
+            lambda: jax.vmap(lambda k: source.episode(k, self.samples))(jax.random.split(key, PART))
+        )
+        settings = {name: value for name, value in self.settings.items() if name != "games"}  # parts of any number fit
+        parts, identity = [], {"kind": "nbf beliefs over deals", "config": json.dumps(settings)}
+        with Progress("exact beliefs", self.games, 0, unit="game") as bar:
+            for first in range(0, self.games, PART):
+                path = folder / f"beliefs-{first}.safetensors"
+                if path.exists():
+                    metadata, leaves = read_file(path, eqx.filter(shape, lambda leaf: hasattr(leaf, "dtype")))
+                    if metadata.get("config") != identity["config"]:
+                        raise InputError(f"{path} holds beliefs of other settings. Remove it to make them anew.")
+                    parts.append(fill(shape, leaves, path))
+                else:
+                    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(first + jnp.arange(PART))
+                    parts.append(jax.device_get(one(source, keys)))
+                    write_file(path, named_leaves(parts[-1]), identity)
+                bar.update(min(first + PART, self.games))
+
+        def joined(*leaves: Any) -> Array:
+            whole = np.concatenate([np.asarray(leaf) for leaf in leaves])[: self.games]
+            return jnp.asarray(whole.reshape(-1, *whole.shape[2:]))
+
+        return StoredBeliefs(*jax.tree.map(joined, *parts))
+
+
 def deal_loss(model: Any, key: Key[Array, ""], states: DealSamples, space: Deals) -> Float[Array, ""]:
     """Minus the mean log probability of samples, given the embedding of others: the loss of a batch of beliefs.
 
-    What is embedded is `now` but for as many samples as `then` has, and of half of the beliefs a random weighted part of
-    it. Of every second belief the samples that are scored are of the belief in what was allowed when it arose, of the
-    others given what will be allowed.
+    What is embedded is `now` but for as many samples as `then` has, and of half of the beliefs a random weighted part
+    of it. Of every second belief the samples that are scored are of the belief in what was allowed when it arose, of
+    the others given what will be allowed.
     """
     held_out = states.then.shape[1]
     beliefs, n = states.now.shape[0], states.now.shape[1] - held_out

@@ -186,37 +186,43 @@ class CardJob(Job):
         chosen = jax.random.randint(key, keys.shape[:2], 0, size)
         return jax.tree.map(lambda leaf: jnp.asarray(leaf)[chosen], held_out)
 
-    def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
+    def watched(self, runs: Path) -> tuple[Watched, Key[Array, ""]]:
+        """The games, and a key for the filters."""
         key = prng.stream(self.seed, "cards", self.opponents)
         player_key, game_key, filter_key = jax.random.split(key, 3)
-        bar.describe(f"{self.title}: games")
         players, rules = self._players(runs, player_key), self.policies.rules
         keys = jax.random.split(game_key, self.games)
         made = eqx.filter_jit(lambda pairs: jax.lax.map(lambda pair: watch(rules, pair[0], pair[1], LAST), pairs))
-        games = made((keys, players))
+        return made((keys, players)), filter_key
+
+    def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
+        bar.describe(f"{self.title}: games")
+        games, filter_key = self.watched(runs)
         errors, spent, records = {}, {}, self._deals(games)
         for number, row in enumerate(rows(self.few)):
             bar.describe(f"{self.title}: {row.name}({row.particles}) {row.arm}")
             found, calls = _scores(row.run, jax.random.split(prng.fold_in(filter_key, number), self.games), games)
             errors[row[1:]], spent[row[1:]] = np.asarray(found)[:, FIRST - 1 :], float(np.mean(np.asarray(calls)))
-            records += self._errors(row, errors[row[1:]], round(spent[row[1:]]))
+            records += self.errors_of(row, errors[row[1:]], round(spent[row[1:]]))
             bar.advance(self.games)
         if self.opponents == OPPONENTS[0] and self.seed == 0:
             write_picture(results / "game.npz", _picture(filter_key, jax.tree.map(lambda leaf: leaf[0], games)))
         jax.clear_caches()
         return [*records, *self._worth(errors, spent)]
 
-    def _record(self, row: CardRow, calls: int, metric: str, value: Any, error: Any, step: Any = ALL) -> Record:
+    def record(self, row: CardRow, calls: int, metric: str, value: Any, error: Any, step: Any = ALL) -> Record:
+        """A number of a row."""
         return Record(
             experiment="cards", config=self.opponents, filter=row.name, arm=row.arm, particles=row.particles,
             calls=calls, seed=self.seed, step=step, metric=metric, value=float(value), se=float(error),
             episodes=self.games,
         )  # fmt: skip
 
-    def _errors(self, row: CardRow, errors: np.ndarray, calls: int) -> list[Record]:
-        found = [self._record(row, calls, "marginal_error", *mean_and_error(errors.mean(axis=1)))]
+    def errors_of(self, row: CardRow, errors: np.ndarray, calls: int) -> list[Record]:
+        """The error of a row's marginals, over all actions and after each."""
+        found = [self.record(row, calls, "marginal_error", *mean_and_error(errors.mean(axis=1)))]
         for place, (value, error) in enumerate(zip(*mean_and_error(errors), strict=True)):
-            found.append(self._record(row, calls, "marginal_error", value, error, FIRST + place))
+            found.append(self.record(row, calls, "marginal_error", value, error, FIRST + place))
         return found
 
     def _deals(self, games: Watched) -> list[Record]:
@@ -224,7 +230,7 @@ class CardJob(Job):
         exact, ceiling = CardRow(baselines.tables, "exact", "", 0), CardRow(baselines.tables, "approx", "", 0)
         pairs = ((exact, games.deal_log_prob), (ceiling, games.ceiling_log_prob))
         return [
-            self._record(row, 0, "deal_log_prob", *mean_and_error(np.asarray(found)[:, FIRST - 1 :].mean(axis=1)))
+            self.record(row, 0, "deal_log_prob", *mean_and_error(np.asarray(found)[:, FIRST - 1 :].mean(axis=1)))
             for row, found in pairs
         ]
 
@@ -240,7 +246,7 @@ class CardJob(Job):
                 if len(members) < 2:
                     continue
                 value, error = ratio(errors, spent, key, members)
-                found.append(self._record(row, round(spent[key]), f"worth_{kind}", value, error))
+                found.append(self.record(row, round(spent[key]), f"worth_{kind}", value, error))
         return found
 
 

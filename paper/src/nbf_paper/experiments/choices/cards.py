@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from nbf.errors import InputError
 from nbf_paper.experiments.choices.experiment import Amount, Experiment, Part
 from nbf_paper.experiments.job import Job
 from nbf_paper.names import OPPONENTS, WHOLE_DECK
@@ -51,11 +52,20 @@ class Cards(Experiment):
     games: tuple[str, ...] = ()
     """self-play, scripted, wide: the small game against such opponents; 52-cards: the whole deck. All by default, with
     --quick scripted and 52-cards."""
+    learned: bool = False
+    """The rows of what is trained, a decoder and a card-location network, in the games of self-play, scripted and wide;
+    without it, all others."""
 
     def jobs(self, amount: Amount) -> Sequence[Job]:
         from nbf_paper.experiments.cards import CardJob
         from nbf_paper.experiments.cards_large import POLICIES, LargeCardJob
+        from nbf_paper.experiments.cards_learned import LearnedCardJob
 
+        if self.learned:
+            wanted, count = self.games or OPPONENTS, amount.episodes_or(LearnedCardJob.games)
+            if WHOLE_DECK in wanted:
+                raise InputError(f"--learned is for {', '.join(OPPONENTS)}; leave {WHOLE_DECK} out of --games.")
+            return [LearnedCardJob(kind, seed, count, few=amount.few) for kind in wanted for seed in amount.seeds]
         kinds = self.games or (("scripted", WHOLE_DECK) if amount.few else (*OPPONENTS, WHOLE_DECK))
         count = amount.episodes_or(CardJob.games)
 
@@ -75,4 +85,5 @@ class Cards(Experiment):
 
     @classmethod
     def parts(cls) -> tuple[Part, ...]:
-        return (Part(cls(games=OPPONENTS), seeds=2), Part(cls(games=(WHOLE_DECK,))))
+        small, learned = cls(games=OPPONENTS), cls(games=OPPONENTS, learned=True)
+        return (Part(small, seeds=2), Part(learned, seeds=2), Part(cls(games=(WHOLE_DECK,))))
