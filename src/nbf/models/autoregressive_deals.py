@@ -132,7 +132,8 @@ class AutoregressiveDeals(BeliefModel, EvenDraws):
         """The log probability of the deals of each belief; examples are columns, as in `networks`."""
         space = deal_space(space)
         flat, weights, factors = jax.vmap(self._prepared)(embeddings, space)
-        ways = jax.vmap(lambda *belief: _ways(*belief, space.quotas), out_axes=2)(states, weights, flat[:, 1:])
+        ways_of = lambda states, weights, rest: _ways(states, weights, rest, space.quotas)  # noqa: E731
+        ways = jax.vmap(ways_of, out_axes=2)(states, weights, flat[:, 1:])
         held = states.transpose(2, 0, 1)[:, None] == jnp.arange(space.owners)[:, None, None]  # cards owners b n
         (cards, owners, beliefs, n), units = held.shape, self.taken.shape[2]
         # One product for all cards: what is carried to each is a masked sum over all of them.

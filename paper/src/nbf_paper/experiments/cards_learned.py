@@ -27,6 +27,7 @@ from nbf.models.autoregressive_deals import AutoregressiveDeals, AutoregressiveD
 from nbf.models.maximum_entropy import MaximumEntropyDeals
 from nbf.spaces.deal_weights import marginals
 from nbf.training.config import FitConfig
+from nbf_paper.experiments import card_baselines as baselines
 from nbf_paper.experiments.card_baselines import Found, History
 from nbf_paper.experiments.card_beliefs import DealBeliefConfig, deal_loss, samples
 from nbf_paper.experiments.card_games import Watched
@@ -48,7 +49,7 @@ COMPARED = (64,)
 """Calls with which the probability of the true deal is also measured for the decoder of largest entropy."""
 EMBEDDED = 1024
 """Samples of the exact posterior that are embedded for the ceiling."""
-DECODER = FitConfig(steps=5000, batch=32, samples=288, optimizer="adam", learning_rate=2e-3, schedule="cosine")
+DECODER = FitConfig(steps=4000, batch=32, samples=288, optimizer="adam", learning_rate=2e-3, schedule="cosine")
 LOCATION = FitConfig(steps=3000, batch=32, samples=2, optimizer="adam", learning_rate=2e-3, schedule="cosine")
 """A batch is of games, all actions of each."""
 FINE_TUNING = {512: (1e-4, 4), 4096: (1e-4, 4)}
@@ -234,26 +235,27 @@ class LearnedCardJob(Job):
             run("location", self.location, games, location_loss),
         )
 
-    def rows(self, training: BothTrainings) -> Iterator[CardRow]:
-        """Every filter."""
+    def rows(self, training: BothTrainings) -> Iterator[tuple[Any, CardRow]]:
+        """Every filter, with the names of its records."""
         model = _loaded(training.decoder, AutoregressiveDealsConfig)
         network, rules = _loaded(training.location, CardLocationConfig), self.policies.rules
         for calls in CALLS[: 1 if self.few else None]:
-            yield CardRow(Tracked(model, calls), "nbf", LEARNED, calls)
+            yield Tracked(model, calls), _named("nbf", LEARNED, calls)
         for calls in COMPARED[: 1 if self.few else None]:
-            yield CardRow(Tracked(MaximumEntropyDeals(model.space), calls), "nbf", "", calls)
-        yield CardRow(Located(network, rules), "card-location", "policy-blind", 0)
+            yield Tracked(MaximumEntropyDeals(model.space), calls), _named("nbf", "", calls)
+        yield Located(network, rules), _named("card-location", "policy-blind", 0)
         for calls, (rate, steps) in list(FINE_TUNING.items())[: 1 if self.few else None]:
-            yield CardRow(FineTuned(network, rules, calls, rate, steps), "fine-tuned", "card-location network", calls)
+            tuned = FineTuned(network, rules, calls, rate, steps)
+            yield tuned, _named("fine-tuned", "card-location network", calls)
 
     def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
         training, filter_key = self.training_run(runs), prng.stream(self.seed, "cards", "learned", self.opponents)
         bar.describe(f"{self.title}: games")
         games, records = self.plain.watched(runs)[0], []
-        for number, row in enumerate(self.rows(training)):
+        for number, (run, row) in enumerate(self.rows(training)):
             bar.describe(f"{self.title}: {row.name}({row.particles}) {row.arm}")
             keys = jax.random.split(prng.fold_in(filter_key, number), self.games)
-            errors, calls, told = (np.asarray(part) for part in scored(row.run, keys, games))
+            errors, calls, told = (np.asarray(part) for part in scored(run, keys, games))
             spent = round(float(np.mean(calls)))
             if (row.name, row.arm) != ("nbf", ""):  # whose errors `cards` has
                 records += self.plain.errors_of(row, errors[:, FIRST - 1 :], spent)
@@ -261,12 +263,17 @@ class LearnedCardJob(Job):
             bar.advance(self.games)
         keys = jax.random.split(prng.fold_in(filter_key, 1000), self.games)
         ceiling = Ceiling(_loaded(training.decoder, AutoregressiveDealsConfig))
-        row = CardRow(ceiling, "approx", LEARNED, 0)
+        row = _named("approx", LEARNED, 0)
         return [*records, self._likely(row, 0, np.asarray(ceilings(ceiling, keys, games)))]
 
     def _likely(self, row: CardRow, calls: int, told: np.ndarray) -> Record:
         value, error = mean_and_error(told[:, FIRST - 1 :].mean(axis=1))
         return self.plain.record(row, calls, "deal_log_prob", value, error)
+
+
+def _named(name: str, arm: str, particles: int) -> CardRow:
+    """The names of a row's records; what is run is not the row's own."""
+    return CardRow(baselines.tables, name, arm, particles)
 
 
 def _loaded(run: TrainingRun, kind: type) -> Any:
