@@ -13,12 +13,12 @@ import pytest
 from tolerances import FLOAT, SEED, monte_carlo
 
 from nbf.errors import InputError
-from nbf.models.autoregressive_deals import AutoregressiveDealsConfig
+from nbf.models.autoregressive_deals import AutoregressiveDealsConfig, pair_marginals
 from nbf.models.maximum_entropy import MaximumEntropyDeals
 from nbf.spaces import Deals, Lattice
 
 QUOTAS = (2, 1)
-CONFIG = AutoregressiveDealsConfig(6, QUOTAS, features=4, width=8, depth=1, units=8, largest=16)
+CONFIG = AutoregressiveDealsConfig(6, QUOTAS, width=8, depth=1, largest=16)
 ALL = np.array([deal for deal in itertools.product(range(3), repeat=6) if (deal.count(0), deal.count(1)) == QUOTAS])
 ALLOWED = np.ones((6, 3), bool)
 ALLOWED[2, 0] = ALLOWED[4, 2] = False
@@ -30,10 +30,9 @@ SPACES = {"as embedded": BEFORE, "more is known": dataclasses.replace(BEFORE, al
 
 def changed(model):
     """The model with random parameters in place of those that start at zero."""
-    keys = jax.random.split(jax.random.key(SEED), 2)
-    parts = lambda model: (model.given, model.condition.weights[-1])  # noqa: E731
-    made = [jax.random.normal(key, part.shape) for key, part in zip(keys, parts(model), strict=True)]
-    return eqx.tree_at(parts, model, made)
+    last = model.network.weights[-1]
+    made = 0.5 * jax.random.normal(jax.random.key(SEED), last.shape)
+    return eqx.tree_at(lambda model: model.network.weights[-1], model, made)
 
 
 @pytest.fixture(scope="module")
@@ -107,18 +106,26 @@ def test_an_illegal_deal_has_no_probability_and_no_gradient_is_nan(trained):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
 
 
-def test_the_embedding_is_marginals_and_means_and_says_how_noisy_they_are(untrained):
-    few, many = (jax.vmap(BEFORE.sample)(jax.random.split(jax.random.key(SEED), n)) for n in (2, 16))
+def test_the_embedding_is_marginals_of_cards_and_pairs_and_says_how_noisy_they_are(untrained):
+    states = jax.vmap(BEFORE.sample)(jax.random.split(jax.random.key(SEED), 8))
     embed = eqx.filter_jit(lambda states: untrained.embed(states, jnp.zeros(len(states)), BEFORE))
-    twice = eqx.filter_jit(lambda states: untrained.embed(jnp.concatenate([states] * 2), jnp.zeros(32), BEFORE))
-    np.testing.assert_allclose(embed(many)[:18].reshape(6, 3), np.eye(3)[many].mean(axis=0), atol=1e-6)
-    np.testing.assert_allclose(twice(many), embed(many), atol=1e-5)
-    assert embed(few)[-1] == pytest.approx(2 * np.log(2) / np.log(16) - 1, abs=1e-5)
-    assert embed(many).shape == (18 + 4 + 1,)
+    found, held = np.asarray(embed(states)), np.eye(3)[np.asarray(states)].reshape(8, 18)
+    np.testing.assert_allclose(found[:18], held.mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(found[18:-1].reshape(18, 18), held.T @ held / 8, atol=1e-6)
+    assert found[-1] == pytest.approx(8.0, abs=1e-4)
+    assert embed(jnp.concatenate([states] * 4))[-1] == 16.0  # the largest that is told
+
+
+def test_pairs_have_the_probabilities_of_all_deals():
+    weights = np.random.default_rng(SEED).uniform(0.2, 1.0, (6, 3)) * ALLOWED
+    products = weights[np.arange(6), ALL].prod(axis=1)
+    held = np.eye(3)[ALL].reshape(len(ALL), 18)
+    exact = (held * (products / products.sum())[:, None]).T @ held
+    np.testing.assert_allclose(jax.jit(pair_marginals, static_argnums=1)(weights, QUOTAS), exact, atol=1e-5)
 
 
 def test_what_does_not_fit_is_refused(untrained):
     with pytest.raises(InputError, match="Use Deals"):
-        untrained.log_prob(jnp.zeros(23), jnp.zeros((1, 6), jnp.int32), Lattice((2, 2)))
+        untrained.log_prob(jnp.zeros(343), jnp.zeros((1, 6), jnp.int32), Lattice((2, 2)))
     with pytest.raises(InputError, match="largest at least 2"):
         dataclasses.replace(CONFIG, largest=1).build(jax.random.key(0))

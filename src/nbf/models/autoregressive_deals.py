@@ -1,16 +1,19 @@
 """A learned model over deals of cards: maximum entropy, and which cards go together.
 
-The embedding of a belief is its marginals, the mean of a network's features of a deal, and how noisy these means are.
-Cards are dealt one after another. The owner of each has the conditional distribution of the maximum-entropy density
-with these marginals (`maximum_entropy`), given the owners of the cards before it, times a learned factor:
+The embedding of a belief is the probability of each owner of each card and of each pair of cards, and how noisy these
+are. Cards are dealt one after another. The owner of each has the conditional distribution of the maximum-entropy
+density with these marginals (`maximum_entropy`), given the owners of the cards before it, times a learned factor:
 
-    p(x) = Π_c p(x_c | x_<c),    p(x_c = o | x_<c) ∝ p_maxent(o | x_<c) · exp(a_θ[c, o] + P[c, o] · h_c),
-    h_c = g_θ · relu(b_θ + Σ_{i<c} Q[i, x_i]),
+    p(x) = Π_c p(x_c | x_<c),    p(x_c = o | x_<c) ∝ p_maxent(o | x_<c) · exp(Σ_i J[(c, o), (i, x_i)] - its mean).
 
-with a, b and g given by a network of the embedding, of what was allowed when it was made, and of what is allowed now.
-The sum over the cards before is carried from card to card, as in NADE (Larochelle, Murray 2011). P and a start at zero:
-a model that was not trained is the maximum-entropy one. The conditional distribution of maximum entropy looks ahead, so
-that every deal that is begun can be completed, and none is illegal.
+A network gives each coupling J of two cards and their owners: from the probability of that pair in the belief and in the
+maximum-entropy density, from those of the two cards, and from the noise. It is the same network for all pairs, so that
+little training suffices, and none of it is about a certain card, player or policy. Its last layer starts at zero: a model
+that was not trained is the maximum-entropy one. What has become known of a card since the belief was embedded counts for
+the cards before it too, by how far its marginals moved.
+
+The conditional distribution of maximum entropy looks ahead, so that every deal that is begun can be completed, and none is
+illegal.
 """
 
 from __future__ import annotations
@@ -30,61 +33,39 @@ from nbf.errors import InputError
 from nbf.models.autoregressive import inverse_cdf
 from nbf.models.maximum_entropy import MaximumEntropyDeals, sobol
 from nbf.models.networks import Perceptron
-from nbf.models.noise_level import NoiseLevelEncoder
-from nbf.models.set_encoder import MeanEncoder
+from nbf.resampling.weights import effective_sample_size, mean_weights
 from nbf.spaces import Deals
-from nbf.spaces.deal_weights import Weights, completions, owner_strides, owner_ways
+from nbf.spaces.deal_weights import Weights, completions, marginals, owner_strides, owner_ways
+
+LEAST = 0.003
+"""Added to the probability of a pair before its logarithm is taken."""
+INPUTS = 9
+"""Numbers that the network sees of a pair."""
 
 
-class Factors(eqx.Module):
-    """What the learned factor takes from a belief."""
+class Decoded(eqx.Module):
+    """What a belief is decoded to: d = cards · owners."""
 
-    bias: Float[Array, " units"]
-    """b."""
-    gain: Float[Array, " units"]
-    """g."""
-    shift: Float[Array, "cards owners"]
-    """a."""
+    weights: Weights
+    """Of the maximum-entropy density, given what is known now."""
+    rest: Float[Array, "cards places"]
+    """Sums over all that may follow each card: see `completions`."""
+    couplings: Float[Array, "d d"]
+    """J, of each card with those before it; else zero."""
+    field: Float[Array, " d"]
+    """What is added to the logits of each card before any owner is known."""
 
 
 class AutoregressiveDeals(BeliefModel, EvenDraws):
     """Maximum entropy with a learned factor for each card, given the cards before it. Its embedding is the marginals,
-    cards × owners, then the learned features, then the noise level of the set."""
+    cards × owners, the same of each pair of cards, and the effective size of the set."""
 
     space: DealSpace
     """Of the deals."""
-    encoder: NoiseLevelEncoder
-    """Of all numbers of the embedding but the marginals."""
-    condition: Perceptron
-    """From the embedding, what was allowed, and what is, to b, g and a."""
-    taken: Float[Array, "cards owners units"]
-    """Q."""
-    given: Float[Array, "cards owners units"]
-    """P."""
-
-    def __init__(
-        self, key: Key[Array, ""], space: DealSpace, *, features: int, width: int, depth: int, units: int, largest: int
-    ):
-        """Draw the parameters.
-
-        Args:
-            key: Random key.
-            space: Of the deals.
-            features: Learned features of the embedding.
-            width: Units of each hidden layer of the encoder and of the network of the embedding.
-            depth: Hidden layers of both.
-            units: Numbers that are carried from card to card.
-            largest: Effective sample sizes beyond it are told as this one.
-        """
-        encoder_key, condition_key, taken_key = jax.random.split(key, 3)
-        size, shape = space.num_features, (space.cards, space.owners, units)
-        self.space = space
-        self.encoder = NoiseLevelEncoder(MeanEncoder(encoder_key, size, features, width=width, depth=depth), largest)
-        outputs = 2 * units + size
-        inputs = 3 * size + features + 1
-        self.condition = Perceptron(condition_key, inputs, outputs, width=width, depth=depth, zero_output=True)
-        self.taken = jnp.sqrt(2.0 / space.cards) * jax.random.normal(taken_key, shape)
-        self.given = jnp.zeros(shape)
+    network: Perceptron
+    """From what is known of a pair to two numbers, by which its deviations from maximum entropy are multiplied."""
+    largest: int = eqx.field(static=True)
+    """Effective sample sizes beyond it are told as this one."""
 
     @property
     def base(self) -> MaximumEntropyDeals:
@@ -92,8 +73,10 @@ class AutoregressiveDeals(BeliefModel, EvenDraws):
         return MaximumEntropyDeals(self.space)
 
     def embed(self, states: State, log_weights: Float[Array, " n"], space: StateSpace | None = None) -> Embedding:
-        learned = self.encoder(states, log_weights, self.space)
-        return jnp.concatenate([self.base.embed(states, log_weights), learned])
+        held = jax.vmap(self.space.encode, out_axes=1)(states)
+        shares = mean_weights(log_weights)
+        size = jnp.clip(effective_sample_size(log_weights), 1.0, self.largest)
+        return jnp.concatenate([held @ shares, ((held * shares) @ held.T).ravel(), size[None]])
 
     def weights(self, embedding: Embedding, space: StateSpace) -> Weights:
         """Find the weights of the maximum-entropy density that the learned factors change.
@@ -105,7 +88,7 @@ class AutoregressiveDeals(BeliefModel, EvenDraws):
         Returns:
             The weights of each card.
         """
-        return self.base.weights(self._marginals(embedding), space)
+        return self.base.weights(embedding[: self.space.num_features], space)
 
     def sample(self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace) -> Int[Array, "n cards"]:
         return self._dealt(embedding, jax.random.uniform(key, (self.space.cards, n)), space)
@@ -119,89 +102,109 @@ class AutoregressiveDeals(BeliefModel, EvenDraws):
         return self._dealt(embedding, uniform, space), jnp.zeros(n)
 
     def log_prob(self, embedding: Embedding, states: State, space: StateSpace) -> Float[Array, " n"]:
-        return self._log_probs(embedding[None], states[None], jax.tree.map(lambda leaf: leaf[None], space))[0]
-
-    def objective(
-        self, key: Key[Array, ""], embeddings: Float[Array, "b m"], states: State, space: StateSpace
-    ) -> Float[Array, "b n"]:
-        return self._log_probs(embeddings, states, space)
-
-    def _log_probs(
-        self, embeddings: Float[Array, "b m"], states: Int[Array, "b n cards"], space: StateSpace
-    ) -> Float[Array, "b n"]:
-        """The log probability of the deals of each belief; examples are columns, as in `networks`."""
         space = deal_space(space)
-        flat, weights, factors = jax.vmap(self._prepared)(embeddings, space)
-        ways_of = lambda states, weights, rest: _ways(states, weights, rest, space.quotas)  # noqa: E731
-        ways = jax.vmap(ways_of, out_axes=2)(states, weights, flat[:, 1:])
-        held = states.transpose(2, 0, 1)[:, None] == jnp.arange(space.owners)[:, None, None]  # cards owners b n
-        (cards, owners, beliefs, n), units = held.shape, self.taken.shape[2]
-        # One product for all cards: what is carried to each is a masked sum over all of them.
-        before = np.tri(cards, k=-1, dtype=np.float32)[:, None, :, None]
-        masked = (before * self.taken.transpose(2, 0, 1)).reshape(cards * units, cards * owners)
-        carried = masked @ held.reshape(cards * owners, beliefs * n).astype(jnp.float32)
-        hidden = jax.nn.relu(carried.reshape(cards, units, beliefs, n) + factors.bias.T[:, :, None])
-        hidden = (factors.gain.T[:, :, None] * hidden).reshape(cards, units, beliefs * n)
-        logits = jnp.einsum("cou,cun->con", self.given, hidden).reshape(held.shape)
+        found = self._decoded(embedding, space)
+        shape = (space.cards, space.owners, len(states))
+        held = states.T[:, None] == jnp.arange(space.owners)[:, None]
+        ways = _ways(states, found.weights, found.rest, space.quotas)
+        logits = found.couplings @ held.reshape(-1, len(states)).astype(jnp.float32) + found.field[:, None]
         possible = ways > 0
-        logits = logits + factors.shift.transpose(1, 2, 0)[..., None] + jnp.log(jnp.where(possible, ways, 1.0))
-        logits = jnp.where(possible, logits, -jnp.inf)
+        logits = jnp.where(possible, logits.reshape(shape) + jnp.log(jnp.where(possible, ways, 1.0)), -jnp.inf)
         largest = jax.lax.stop_gradient(jnp.max(logits, axis=1, keepdims=True))
         logits = logits - jnp.where(largest > -jnp.inf, largest, 0.0)
         total = jnp.sum(jnp.exp(logits), axis=1)
         chosen = jnp.sum(jnp.where(held & possible, logits, 0.0), axis=1) - jnp.log(jnp.where(total > 0, total, 1.0))
-        found = jnp.sum(jnp.where(jnp.any(held & possible, axis=1), chosen, -jnp.inf), axis=0)
-        legal = jax.vmap(lambda space, states: jax.vmap(space.contains)(states))(space, states)
-        return jnp.where(legal, found, -jnp.inf)
+        legal = jax.vmap(space.contains)(states) & jnp.all(jnp.any(held & possible, axis=1), axis=0)
+        return jnp.where(legal, jnp.sum(chosen, axis=0), -jnp.inf)
 
     def _dealt(
         self, embedding: Embedding, uniform: Float[Array, "cards n"], space: StateSpace
     ) -> Int[Array, "n cards"]:
         """Deals by inversion of the conditional distributions."""
         space = deal_space(space)
-        flat, weights, factors = self._prepared(embedding, space)
-        strides = jnp.asarray(owner_strides(space.quotas))
+        found, strides = self._decoded(embedding, space), jnp.asarray(owner_strides(space.quotas))
+        cards, owners, n = space.cards, space.owners, uniform.shape[1]
 
         def step(carry: tuple[Array, Array], inputs: tuple[Array, ...]) -> tuple[tuple[Array, Array], Array]:
-            place, carried = carry
-            card, rest, uniform, shift, given, taken = inputs
+            place, logits = carry
+            number, card, rest, uniform, couplings = inputs
             ways = owner_ways(card, rest, place, space.quotas)
-            hidden = factors.gain[:, None] * jax.nn.relu(carried + factors.bias[:, None])
-            logits = jnp.where(ways > 0, shift[:, None] + given @ hidden, -jnp.inf)
-            owner = inverse_cdf(uniform, ways * jnp.exp(logits - jnp.max(logits, axis=0)))
-            return (place + strides[owner], carried + taken.T @ jax.nn.one_hot(owner, space.owners, axis=0)), owner
+            own = jnp.where(ways > 0, jax.lax.dynamic_slice_in_dim(logits, number * owners, owners), -jnp.inf)
+            owner = inverse_cdf(uniform, ways * jnp.exp(own - jnp.max(own, axis=0)))
+            return (place + strides[owner], logits + couplings.T @ jax.nn.one_hot(owner, owners, axis=0)), owner
 
-        n = uniform.shape[1]
-        start = jnp.zeros(n, jnp.int32), jnp.zeros((self.taken.shape[2], n))
-        inputs = weights, flat[1:], uniform, factors.shift, self.given, self.taken
-        return jax.lax.scan(step, start, inputs)[1].T
+        start = jnp.zeros(n, jnp.int32), jnp.broadcast_to(found.field[:, None], (cards * owners, n))
+        given = found.couplings.T.reshape(cards, owners, -1)
+        return jax.lax.scan(step, start, (jnp.arange(cards), found.weights, found.rest, uniform, given))[1].T
 
-    def _prepared(
-        self, embedding: Embedding, space: DealSpace
-    ) -> tuple[Float[Array, "cards_1 places"], Weights, Factors]:
-        """Sums over all that may follow each card, the weights, and the factors of a belief."""
-        weights = jax.lax.stop_gradient(self.weights(embedding, space))
+    def _decoded(self, embedding: Embedding, space: DealSpace) -> Decoded:
+        size = space.num_features
+        then = space if space.context is None else _as_embedded(space)
+        # None of these depends on what is trained.
+        weights, before = jax.lax.stop_gradient((self.weights(embedding, space), self.weights(embedding, then)))
+        pairs, single = pair_marginals(before, space.quotas), marginals(before, space.quotas).ravel()
+        moved = marginals(weights, space.quotas).ravel() - single
+        couplings = self._couplings(embedding[size : size + size**2].reshape(size, size), pairs, single, embedding[-1])
+        card = np.arange(size) // space.owners
+        earlier = jnp.where(card < card[:, None], couplings, 0.0)
+        later = jnp.where(card > card[:, None], couplings, 0.0)
         after, _ = completions(weights, space.quotas)
-        now = space.allowed.astype(jnp.float32).ravel()
-        before = now if space.context is None else space.context
-        units = self.taken.shape[2]
-        bias, gain, shift = jnp.split(self.condition(jnp.concatenate([embedding, before, now])), (units, 2 * units))
-        return after.reshape(len(after), -1), weights, Factors(bias, 1.0 + gain, shift.reshape(space.cards, -1))
+        return Decoded(weights, after.reshape(len(after), -1)[1:], earlier, later @ moved - earlier @ single)
 
-    def _marginals(self, embedding: Embedding) -> Float[Array, " d"]:
-        return embedding[: self.space.num_features]
+    def _couplings(
+        self, found: Float[Array, "d d"], pairs: Float[Array, "d d"], single: Float[Array, " d"], size: Float[Array, ""]
+    ) -> Float[Array, "d d"]:
+        """J, from the probabilities of pairs in the belief and in the density of largest entropy."""
+        owner = np.arange(len(single)) % self.space.owners
+        last = np.broadcast_to(owner == self.space.owners - 1, found.shape)
+        ratio = jnp.log(found + LEAST) - jnp.log(pairs + LEAST)
+        more = (found - pairs) / (pairs + 0.05)
+        told = jnp.log1p(size * pairs) / jnp.log(1.0 + self.largest)
+        level = jnp.broadcast_to(jnp.log(size) / jnp.log(float(self.largest)), found.shape)
+        both = jnp.broadcast_to(single, found.shape)
+        numbers = (ratio, more, told, level, both, both.T, owner[:, None] == owner, last, last.T)
+        seen = jnp.stack([jnp.asarray(part, jnp.float32).ravel() for part in numbers])
+        by_ratio, by_more = self.network(seen).reshape(2, *found.shape)
+        return jnp.where(pairs > 0, by_ratio * ratio + by_more * more, 0.0)
+
+
+def pair_marginals(weights: Weights, quotas: tuple[int, ...]) -> Float[Array, "d d"]:
+    """Compute the probability of each pair of cards and their owners, where a deal's is a product of weights.
+
+    Args:
+        weights: Of the cards.
+        quotas: Cards of each owner but the last.
+
+    Returns:
+        A symmetric matrix over cards · owners.
+    """
+    size, owners = weights.size, weights.shape[1]
+    single = marginals(weights, quotas).ravel()
+
+    def given(index: Int[Array, ""]) -> Float[Array, " d"]:
+        card, owner = index // owners, index % owners
+        known = weights.at[card].multiply(jnp.arange(owners) == owner)
+        return marginals(known, quotas).ravel()
+
+    joint = jnp.where(single[:, None] > 0, single[:, None] * jax.vmap(given)(jnp.arange(size)), 0.0)
+    return jnp.where(jnp.isfinite(joint), joint, 0.0)
+
+
+def _as_embedded(space: DealSpace) -> DealSpace:
+    """The space in which what was legal when the belief was embedded is legal."""
+    assert space.context is not None
+    allowed = space.context.reshape(space.allowed.shape) > 0
+    return eqx.tree_at(lambda space: space.allowed, space, allowed)
 
 
 def _ways(
-    states: Int[Array, "n cards"],
-    weights: Weights,
-    rest: Float[Array, "cards places"],
-    quotas: tuple[int, ...],
+    states: Int[Array, "n cards"], weights: Weights, rest: Float[Array, "cards places"], quotas: tuple[int, ...]
 ) -> Float[Array, "cards owners n"]:
-    """The weights of each card's owners in the density of maximum entropy, given the cards before it."""
-    moves = jnp.asarray(owner_strides(quotas))[jnp.clip(states, 0, len(quotas))]
-    place = jnp.cumsum(moves, axis=1) - moves
-    place = jnp.minimum(place, rest.shape[1] - 1).T  # an illegal deal may be beyond the grid
+    """The weights of each card's owners in the density of largest entropy, given the cards before it."""
+    moves = jnp.asarray(owner_strides(quotas))[jnp.clip(states, 0, len(quotas))].T
+    before = np.tri(len(weights), k=-1, dtype=np.float32)  # a product is faster than a cumulative sum
+    place = (before @ moves.astype(jnp.float32)).astype(jnp.int32)
+    place = jnp.minimum(place, rest.shape[1] - 1)  # an illegal deal may be beyond the grid
     return jax.vmap(lambda card, rest, place: owner_ways(card, rest, place, quotas))(weights, rest, place)
 
 
@@ -225,14 +228,10 @@ class AutoregressiveDealsConfig:
     """In the deck."""
     quotas: tuple[int, ...]
     """Cards of each owner but the last."""
-    features: int = 32
-    """Learned features of the embedding."""
-    width: int = 128
-    """Units of each hidden layer of the encoder and of the network of the embedding."""
+    width: int = 16
+    """Units of each hidden layer of the network of a pair."""
     depth: int = 2
-    """Hidden layers of both."""
-    units: int = 128
-    """Numbers that are carried from card to card."""
+    """Hidden layers of it."""
     largest: int = 256
     """Effective sample sizes beyond it are told as this one; at least 2."""
 
@@ -245,14 +244,11 @@ class AutoregressiveDealsConfig:
         Returns:
             The model.
         """
-        sizes = (self.features, self.width, self.units)
-        if min(sizes) < 1 or self.depth < 0 or self.largest < 2:
+        if self.width < 1 or self.depth < 0 or self.largest < 2:
             raise InputError(
-                "features, width and units must be at least 1, depth at least 0 and largest at least 2; got "
-                f"{self.features}, {self.width}, {self.units}, {self.depth} and {self.largest}."
+                "width must be at least 1, depth at least 0 and largest at least 2; got "
+                f"{self.width}, {self.depth} and {self.largest}."
             )
         space = Deals(jnp.ones((self.cards, len(self.quotas) + 1), bool), self.quotas)
-        return AutoregressiveDeals(
-            key, space, features=self.features, width=self.width, depth=self.depth, units=self.units,
-            largest=self.largest,
-        )  # fmt: skip
+        network = Perceptron(key, INPUTS, 2, width=self.width, depth=self.depth, zero_output=True)
+        return AutoregressiveDeals(space, network, self.largest)

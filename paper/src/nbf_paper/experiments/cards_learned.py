@@ -44,12 +44,12 @@ from nbf_paper.records import Record
 LEARNED = "learned"
 TRAINED = 0
 """The seed of all training: seeds of a job are of its games alone."""
-CALLS = (16, 64, 256)
+CALLS = (64, 256)
 COMPARED = (64,)
 """Calls with which the probability of the true deal is also measured for the decoder of largest entropy."""
-EMBEDDED = 1024
+EMBEDDED = 512
 """Samples of the exact posterior that are embedded for the ceiling."""
-DECODER = FitConfig(steps=4000, batch=32, samples=288, optimizer="adam", learning_rate=2e-3, schedule="cosine")
+DECODER = FitConfig(steps=1200, batch=16, samples=288, optimizer="adam", learning_rate=5e-3, schedule="cosine")
 LOCATION = FitConfig(steps=3000, batch=32, samples=2, optimizer="adam", learning_rate=2e-3, schedule="cosine")
 """A batch is of games, all actions of each."""
 FINE_TUNING = {512: (1e-4, 4), 4096: (1e-4, 4)}
@@ -169,9 +169,9 @@ class LearnedCardJob(Job):
         """The decoder's config, and its training's."""
         quotas, cards = (self.policies.tricks,) * (self.policies.players - 1), self.policies.rules.cards
         if self.few:
-            small = AutoregressiveDealsConfig(cards, quotas, features=4, width=8, depth=1, units=8)
+            small = AutoregressiveDealsConfig(cards, quotas, width=4, depth=1)
             return small, FitConfig(steps=20, batch=4, samples=12, optimizer="adam", learning_rate=1e-3)
-        return AutoregressiveDealsConfig(cards, quotas, features=48, width=128, depth=1, units=64), DECODER
+        return AutoregressiveDealsConfig(cards, quotas), DECODER
 
     @property
     def location(self) -> tuple[CardLocationConfig, FitConfig]:
@@ -201,7 +201,7 @@ class LearnedCardJob(Job):
         shown = lambda config, *names: {name: getattr(config, name) for name in names}  # noqa: E731
         return {
             "opponents": self.opponents, "seed": self.seed, "training_seed": TRAINED, "beliefs": self.beliefs.settings,
-            "model": {"decoder": LEARNED, **shown(decoder[0], "features", "width", "depth", "units", "largest")},
+            "model": {"decoder": LEARNED, **shown(decoder[0], "width", "depth", "largest")},
             "training": training_settings(decoder[1]),
             "network": {**shown(location[0], "width", "depth"), "training": training_settings(location[1])},
             "evaluation": {"games": self.games, "first": FIRST, "last": LAST},

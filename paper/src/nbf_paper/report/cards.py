@@ -53,7 +53,7 @@ CAPTIONS = {
     "cards-deals": (
         "log probability of the true deal, mean over actions 4 to 12: of the exact posterior; of the exact posterior "
         "embedded and decoded, the ceiling of a filter with such a model (maximum entropy: by the exact marginals; "
-        "learned decoder: by 1024 samples); of filters; and of networks."
+        "learned decoder: by 512 samples); of filters; and of networks."
     ),
 }
 
