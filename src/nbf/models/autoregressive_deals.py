@@ -6,14 +6,14 @@ density with these marginals (`maximum_entropy`), given the owners of the cards 
 
     p(x) = Π_c p(x_c | x_<c),    p(x_c = o | x_<c) ∝ p_maxent(o | x_<c) · exp(Σ_i J[(c, o), (i, x_i)] - its mean).
 
-A network gives each coupling J of two cards and their owners: from the probability of that pair in the belief and in the
-maximum-entropy density, from those of the two cards, and from the noise. It is the same network for all pairs, so that
-little training suffices, and none of it is about a certain card, player or policy. Its last layer starts at zero: a model
-that was not trained is the maximum-entropy one. What has become known of a card since the belief was embedded counts for
-the cards before it too, by how far its marginals moved.
+A network gives each coupling J of two cards and their owners: from the probability of that pair in the belief and in
+the maximum-entropy density, from those of the two cards, and from the noise. It is the same network for all pairs, so
+that little training suffices, and none of it is about a certain card, player or policy. Its last layer starts at zero:
+a model that was not trained is the maximum-entropy one. What has become known of a card since the belief was embedded
+counts for the cards before it too, by how far its marginals moved.
 
-The conditional distribution of maximum entropy looks ahead, so that every deal that is begun can be completed, and none is
-illegal.
+The conditional distribution of maximum entropy looks ahead, so that every deal that is begun can be completed, and none
+is illegal.
 """
 
 from __future__ import annotations

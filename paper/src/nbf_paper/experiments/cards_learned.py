@@ -49,7 +49,7 @@ COMPARED = (64,)
 """Calls with which the probability of the true deal is also measured for the decoder of largest entropy."""
 EMBEDDED = 512
 """Samples of the exact posterior that are embedded for the ceiling."""
-DECODER = FitConfig(steps=1200, batch=16, samples=288, optimizer="adam", learning_rate=5e-3, schedule="cosine")
+DECODER = FitConfig(steps=600, batch=16, samples=288, optimizer="adam", learning_rate=5e-3, schedule="cosine")
 LOCATION = FitConfig(steps=3000, batch=32, samples=2, optimizer="adam", learning_rate=2e-3, schedule="cosine")
 """A batch is of games, all actions of each."""
 FINE_TUNING = {512: (1e-4, 4), 4096: (1e-4, 4)}
