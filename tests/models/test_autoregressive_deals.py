@@ -75,21 +75,23 @@ def test_the_probabilities_of_the_legal_deals_sum_to_one(trained, space):
     assert np.abs(found - plain).max() > 0.05  # the factors do something
 
 
-@pytest.mark.parametrize("even", [False, True], ids=["independent", "even"])
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
-def test_draws_have_their_probabilities(trained, space, even, key):
+def test_draws_have_their_probabilities(trained, space, key):
+    """Independent ones; and even ones, with their weights."""
     count, theta = 20_000, embedded(trained)
 
     @eqx.filter_jit
     def draw(model, key, theta, space):
-        return model.draw(key, theta, count, space)[0] if even else model.sample(key, theta, count, space)
+        even, log_weights = model.draw(key, theta, count, space)
+        return model.sample(key, theta, count, space), even, jax.nn.softmax(log_weights)
 
-    drawn, code = np.asarray(draw(trained, key, theta, space)), 3 ** np.arange(6)
-    shares = np.array([(drawn @ code == deal @ code).mean() for deal in ALL])
-    probs = np.exp(log_probs(trained, theta, space))
-    assert shares.sum() == pytest.approx(1.0)  # no deal but those
-    assert np.all(np.abs(shares - probs) <= monte_carlo(np.sqrt(probs * (1 - probs)), count) + 1e-7)
-    assert not np.any(shares[probs == 0])  # and no illegal one
+    independent, even, weights = (np.asarray(part) for part in draw(trained, key, theta, space))
+    probs, code = np.exp(log_probs(trained, theta, space)), 3 ** np.arange(6)
+    for drawn, shares in ((independent, np.full(count, 1 / count)), (even, weights)):
+        found = np.array([shares[drawn @ code == deal @ code].sum() for deal in ALL])
+        assert found.sum() == pytest.approx(1.0, abs=1e-5)  # no deal but those
+        assert np.all(np.abs(found - probs) <= monte_carlo(np.sqrt(probs * (1 - probs)), count) + 1e-6)
+        assert not np.any(found[probs == 0])  # and no illegal one
 
 
 def test_an_illegal_deal_has_no_probability_and_no_gradient_is_nan(trained):

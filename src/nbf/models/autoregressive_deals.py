@@ -31,8 +31,9 @@ from nbf.capability import require
 from nbf.contracts import BeliefModel, Embedding, State, StateSpace
 from nbf.errors import InputError
 from nbf.models.autoregressive import inverse_cdf
-from nbf.models.maximum_entropy import MaximumEntropyDeals, sobol
+from nbf.models.maximum_entropy import NEWTON_STEPS, RIDGE, MaximumEntropyDeals, sobol
 from nbf.models.networks import Perceptron
+from nbf.resampling.exponential_tilt import tilt
 from nbf.resampling.weights import effective_sample_size, mean_weights
 from nbf.spaces import Deals
 from nbf.spaces.deal_weights import Weights, completions, marginals, owner_strides, owner_ways
@@ -91,7 +92,7 @@ class AutoregressiveDeals(BeliefModel, EvenDraws):
         return self.base.weights(embedding[: self.space.num_features], space)
 
     def sample(self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace) -> Int[Array, "n cards"]:
-        return self._dealt(embedding, jax.random.uniform(key, (self.space.cards, n)), space)
+        return self._dealt(embedding, jax.random.uniform(key, (self.space.cards, n)), space)[0]
 
     def draw(
         self, key: Key[Array, ""], embedding: Embedding, n: int, space: StateSpace
@@ -99,7 +100,10 @@ class AutoregressiveDeals(BeliefModel, EvenDraws):
         # Sobol points, shifted at random (Cranley, Patterson 1976): each draw is exact, and together they lie evenly.
         points = jnp.asarray(sobol(self.space.cards, n))
         uniform = jnp.mod(points + jax.random.uniform(key, (self.space.cards, 1)), 1.0)
-        return self._dealt(embedding, uniform, space), jnp.zeros(n)
+        drawn, held = self._dealt(embedding, uniform, space)
+        # The mean conditional probabilities vary less than the draws do, so the draws are tilted to have them.
+        features, even = jax.nn.one_hot(drawn.T, self.space.owners - 1, axis=0).reshape(-1, n), jnp.zeros(n)
+        return drawn, tilt(even, features, held[:, :-1].T.ravel(), RIDGE, NEWTON_STEPS)(even, features)
 
     def log_prob(self, embedding: Embedding, states: State, space: StateSpace) -> Float[Array, " n"]:
         space = deal_space(space)
@@ -119,23 +123,30 @@ class AutoregressiveDeals(BeliefModel, EvenDraws):
 
     def _dealt(
         self, embedding: Embedding, uniform: Float[Array, "cards n"], space: StateSpace
-    ) -> Int[Array, "n cards"]:
-        """Deals by inversion of the conditional distributions."""
+    ) -> tuple[Int[Array, "n cards"], Float[Array, "cards owners"]]:
+        """Deals by inversion of the conditional distributions, and the mean of these."""
         space = deal_space(space)
         found, strides = self._decoded(embedding, space), jnp.asarray(owner_strides(space.quotas))
         cards, owners, n = space.cards, space.owners, uniform.shape[1]
 
-        def step(carry: tuple[Array, Array], inputs: tuple[Array, ...]) -> tuple[tuple[Array, Array], Array]:
+        def step(
+            carry: tuple[Array, Array], inputs: tuple[Array, ...]
+        ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
             place, logits = carry
             number, card, rest, uniform, couplings = inputs
             ways = owner_ways(card, rest, place, space.quotas)
             own = jnp.where(ways > 0, jax.lax.dynamic_slice_in_dim(logits, number * owners, owners), -jnp.inf)
-            owner = inverse_cdf(uniform, ways * jnp.exp(own - jnp.max(own, axis=0)))
-            return (place + strides[owner], logits + couplings.T @ jax.nn.one_hot(owner, owners, axis=0)), owner
+            shares = ways * jnp.exp(own - jnp.max(own, axis=0))
+            owner = inverse_cdf(uniform, shares)
+            mean = jnp.mean(shares / jnp.sum(shares, axis=0), axis=1)
+            logits = logits + couplings.T @ jax.nn.one_hot(owner, owners, axis=0)
+            return (place + strides[owner], logits), (owner, mean)
 
         start = jnp.zeros(n, jnp.int32), jnp.broadcast_to(found.field[:, None], (cards * owners, n))
         given = found.couplings.T.reshape(cards, owners, -1)
-        return jax.lax.scan(step, start, (jnp.arange(cards), found.weights, found.rest, uniform, given))[1].T
+        inputs = jnp.arange(cards), found.weights, found.rest, uniform, given
+        drawn, held = jax.lax.scan(step, start, inputs)[1]
+        return drawn.T, held
 
     def _decoded(self, embedding: Embedding, space: DealSpace) -> Decoded:
         size = space.num_features
