@@ -141,6 +141,13 @@ class DealBeliefConfig:
     later: int = 32
     """Of each belief, given what will be allowed."""
 
+    def __post_init__(self) -> None:
+        if not 0 < self.length < self.policies.rules.length:
+            raise InputError(
+                f"A game has {self.policies.rules.length} actions, and beliefs after all but the last to train on; got "
+                f"length={self.length}."
+            )
+
     @property
     def settings(self) -> dict[str, Any]:
         """All that the beliefs depend on."""
@@ -197,4 +204,5 @@ def deal_loss(model: Any, key: Key[Array, ""], states: DealSamples, space: Deals
     assert space.context is not None
     before = space.context.reshape(space.allowed.shape) > 0
     allowed = jnp.where(same[:, None, None], before, space.allowed)
-    return -jnp.mean(model.objective(key, embeddings, scored, Deals(allowed, space.quotas, space.context)))
+    space = eqx.tree_at(lambda space: space.allowed, space, allowed)
+    return -jnp.mean(model.objective(key, embeddings, scored, space))

@@ -161,9 +161,10 @@ class LearnedCardJob(Job):
     @property
     def beliefs(self) -> DealBeliefConfig:
         """What the decoder is trained on."""
+        length = min(LAST, self.policies.rules.length - 1)
         if self.few:
-            return DealBeliefConfig(self.policies, games=8, length=LAST, samples=16, later=4)
-        return DealBeliefConfig(self.policies, length=LAST)
+            return DealBeliefConfig(self.policies, games=8, length=length, samples=16, later=4)
+        return DealBeliefConfig(self.policies, length=length)
 
     @property
     def decoder(self) -> tuple[AutoregressiveDealsConfig, FitConfig]:
