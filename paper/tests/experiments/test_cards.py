@@ -193,15 +193,13 @@ def test_a_job_is_recorded_once_and_its_page_has_its_tables(tmp_path):
 @pytest.mark.parametrize(
     "row",
     [
-        ("nbf", "", 64),
-        ("nbf", "faithful", 64),
-        ("nbf", "even draws", 64),
-        ("policy-inference", "interpolated", 8),
-        ("policy-inference", "hands combined, interpolated", 8),
-        ("interpolated-tables", "", 8),
-        ("true-deal", "", 0),
+        ("nbf", "", 64), ("nbf", "faithful", 64), ("nbf", "even draws", 64), ("nbf", "learned", 64),
+        ("approx", "learned", 0), ("policy-inference", "interpolated", 8), ("interpolated-tables", "", 8),
+        ("policy-inference", "hands combined, interpolated", 8), ("true-deal", "", 0),
+        ("card-location", "policy-blind", 0),
+        ("fine-tuned", "card-location network", 512),
     ],
-)
+)  # fmt: skip
 def test_labels_are_read_back(row):
     name, arm, particles = row
     assert key_of(label(name, arm, particles, "cards", ("wide",)), "cards") == row

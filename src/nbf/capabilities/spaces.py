@@ -169,7 +169,8 @@ class SequenceSpace(StateSpace, Capability):
 
 class DealSpace(StateSpace, Capability):
     """Who holds which card: a state is an `Int[cards]` vector of owners. Each owner but the last holds as many cards as
-    their quota says, and the last one has the rest. Buys `MaximumEntropyDeals`, a model that needs no training."""
+    their quota says, and the last one has the rest. Buys `MaximumEntropyDeals`, a model that needs no training, and
+    `AutoregressiveDeals`, a learned one."""
 
     allowed: eqx.AbstractVar[Bool[Array, "cards owners"]]
     """Who may hold each card, by what is known."""

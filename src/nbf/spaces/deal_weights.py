@@ -75,24 +75,54 @@ def deals(weights: Weights, quotas: tuple[int, ...], uniform: Float[Array, "card
         The owner of each card, in each draw.
     """
     after, _ = completions(weights, quotas)
-    sides = [quota + 1 for quota in quotas]
-    strides = np.append(np.cumprod([1, *sides[:0:-1]])[::-1], 0).astype(np.int32)  # the last owner is not counted
-    flat = after.reshape(len(after), -1)
+    flat, strides = after.reshape(len(after), -1), jnp.asarray(owner_strides(quotas))
 
     def step(place: Int[Array, " n"], inputs: tuple[Array, Array, Array]) -> tuple[Int[Array, " n"], Int[Array, " n"]]:
         card, rest, uniform = inputs
-        ways = [card[-1] * rest[place]]
-        for owner, quota in reversed(list(enumerate(quotas))):
-            full = (place // strides[owner]) % (quota + 1) == quota
-            following = jnp.minimum(place + strides[owner], rest.shape[0] - 1)
-            ways.insert(0, jnp.where(full, 0.0, card[owner] * rest[following]))
-        sums = jnp.cumsum(jnp.stack(ways), axis=0)
+        ways = owner_ways(card, rest, place, quotas)
+        sums = jnp.cumsum(ways, axis=0)
         # By rounding the last sum may not be reached; an owner who cannot hold the card is never taken.
-        owner = jnp.argmax((sums > uniform * sums[-1]) & (jnp.stack(ways) > 0), axis=0).astype(jnp.int32)
-        return place + jnp.asarray(strides)[owner], owner
+        owner = jnp.argmax((sums > uniform * sums[-1]) & (ways > 0), axis=0).astype(jnp.int32)
+        return place + strides[owner], owner
 
     start = jnp.zeros(uniform.shape[1], jnp.int32)
     return jax.lax.scan(step, start, (weights, flat[1:], uniform))[1].T
+
+
+def owner_strides(quotas: tuple[int, ...]) -> Int[np.ndarray, " owners"]:
+    """Compute by how much the place in a flattened grid of counts moves when an owner gets a card.
+
+    Args:
+        quotas: Cards of each owner but the last.
+
+    Returns:
+        The stride of each owner; 0 for the last one, whose cards are not counted.
+    """
+    sides = [quota + 1 for quota in quotas]
+    return np.append(np.cumprod([1, *sides[:0:-1]])[::-1], 0).astype(np.int32)
+
+
+def owner_ways(
+    card: Float[Array, " owners"], rest: Float[Array, " places"], place: Int[Array, " n"], quotas: tuple[int, ...]
+) -> Float[Array, "owners n"]:
+    """Weigh the owners of one card, given how many cards each has so far.
+
+    Args:
+        card: Its weights.
+        rest: Sums over the deals of all cards after it, for each place in the flattened grid of counts.
+        place: Where n deals of the cards before it are in that grid.
+        quotas: Cards of each owner but the last.
+
+    Returns:
+        In proportion to the probability of each owner; zero for one who can hold no more.
+    """
+    strides = owner_strides(quotas)
+    ways = []
+    for owner, quota in enumerate(quotas):
+        full = (place // strides[owner]) % (quota + 1) == quota
+        following = jnp.minimum(place + strides[owner], rest.shape[0] - 1)
+        ways.append(jnp.where(full, 0.0, card[owner] * rest[following]))
+    return jnp.stack([*ways, card[-1] * rest[place]])
 
 
 def _one_more(grid: Grid, owner: int) -> Grid:

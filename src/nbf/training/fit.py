@@ -100,7 +100,7 @@ def training_chunk(source: BeliefSource, static: PyTree, config: FitConfig, loss
 
 
 def train(
-    model: BeliefModel,
+    model: BeliefModel | PyTree,
     source: BeliefSource,
     config: FitConfig,
     *,
@@ -116,7 +116,7 @@ def train(
     """Train a model on a source of beliefs.
 
     Args:
-        model: Model with its initial parameters.
+        model: Model with its initial parameters; with a `loss` of your own, whatever that one takes.
         source: Beliefs to train on.
         config: Settings of the run.
         key: Random key of the run.

@@ -15,6 +15,7 @@ FILTERS = {
     "Prior": "prior", "Reference": "reference", "Policy inference": "policy-inference", "MCMC": "mcmc",
     "Resample-move PF": "resample-move", "OpenSpiel's resampler": "openspiel", "True deal": "true-deal",
     "Interpolated tables": "interpolated-tables", "Known deal": "known",
+    "Card-location network": "card-location",
 }  # fmt: skip
 MODEL_ARMS = {"paper's flow": "faithful", "paper's flow to the letter": "paper", "wide softmax": "wide"}
 """The arms of models that are called otherwise in tables."""
@@ -39,7 +40,7 @@ def key_of(label: str, experiment: str) -> Key:
         return (filter, rest.removeprefix("fitted"), particles)
     model, _, update = rest.partition(", ")
     if experiment in ("cards", "cards-play"):
-        return (filter, UPDATE_ARMS.get(update, update), particles)
+        return (filter, "learned" if model == "learned decoder" else UPDATE_ARMS.get(update, update), particles)
     if experiment == "ablation":
         return (filter, UPDATE_ARMS.get(update, update) if filter == "nbf" else "default", particles)
     blind = "untrained, " if model.startswith(UNTRAINED) else ""

@@ -199,7 +199,7 @@ class CardJob(PoolJob):
             bar.describe(f"{self.title}: {row.name}({row.particles}) {row.arm}")
             found, calls = scores(row.run, jax.random.split(prng.fold_in(filter_key, number), self.games), games)
             errors[row[1:]], spent[row[1:]] = scored(found), float(np.mean(np.asarray(calls)))
-            records += self.errors(row, errors[row[1:]], round(spent[row[1:]]))
+            records += self.errors_of(row, errors[row[1:]], round(spent[row[1:]]))
             bar.advance(self.games)
         if self.opponents == OPPONENTS[0] and self.seed == 0:
             write_picture(results / "game.npz", _picture(filter_key, jax.tree.map(lambda leaf: leaf[0], games)))
@@ -207,13 +207,15 @@ class CardJob(PoolJob):
         return [*records, *self._worth(errors, spent)]
 
     def record(self, row: CardRow, calls: int, metric: str, value: Any, error: Any, step: Any = ALL) -> Record:
+        """A number of a row."""
         return Record(
             experiment="cards", config=self.opponents, filter=row.name, arm=row.arm, particles=row.particles,
             calls=calls, seed=self.seed, step=step, metric=metric, value=float(value), se=float(error),
             episodes=self.games,
         )  # fmt: skip
 
-    def errors(self, row: CardRow, errors: np.ndarray, calls: int) -> list[Record]:
+    def errors_of(self, row: CardRow, errors: np.ndarray, calls: int) -> list[Record]:
+        """The error of a row's marginals, over all actions and after each."""
         found = [self.record(row, calls, "marginal_error", *mean_and_error(errors.mean(axis=1)))]
         for place, (value, error) in enumerate(zip(*mean_and_error(errors), strict=True)):
             found.append(self.record(row, calls, "marginal_error", value, error, FIRST + place))

@@ -90,7 +90,7 @@ class InterpolatedCardJob(Job):
             found, calls = scores(row.run, keys, games)
             errors[row[1:]], spent[row[1:]] = cards.scored(found), float(np.mean(np.asarray(calls)))
             if row.name != "nbf":
-                records += self.other.errors(row, errors[row[1:]], round(spent[row[1:]]))
+                records += self.other.errors_of(row, errors[row[1:]], round(spent[row[1:]]))
             bar.advance(self.other.games)
         jax.clear_caches()
         return [*records, *self._worth(errors, spent)]

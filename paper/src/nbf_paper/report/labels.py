@@ -9,7 +9,7 @@ paper's, so that no label stands for two things in any two tables:
 | beyond | the update's | the one that `BEYOND` has for the domain | `faithful` is the paper's |
 | zoo, drift, plaza | empty, or `untrained` | *fitted*: what `nbf.fit` chooses and trains for each problem | the default one |
 | ablation | the update's | *fitted* | the default one without a part |
-| cards, cards-play | the update's | maximum entropy | the default one; `faithful` is the paper's |
+| cards, cards-play | the update's, or `learned` | maximum entropy; `learned` is the learned decoder | the default one; `faithful` is the paper's |
 | simulation-cost, wall-clock | the model's, but `default` | that of the arm; with `default` as in beyond | the paper's; with `default` the default one |
 """  # noqa: E501
 
@@ -45,6 +45,7 @@ FILTERS = {
     "policy-inference": "Policy inference",
     "mcmc": "MCMC",
     "resample-move": "Resample-move PF",
+    "card-location": "Card-location network",
     "prior": "Prior",
 }
 """The names of the filters in a report, in the order of the rows."""
@@ -67,6 +68,8 @@ FITTED = "fitted"
 """The model of the zoo: what nbf.fit chooses and trains for each problem."""
 MAXIMUM_ENTROPY = "maximum entropy"
 """The model of the card game, which needs no training."""
+LEARNED_DECODER = "learned decoder"
+"""The other model of the card game."""
 UNTRAINED = "untrained, "
 """How the arm of a model begins that was never trained."""
 
@@ -91,7 +94,7 @@ def model_and_update(experiment: str, arm: str, config: str) -> tuple[str, str]:
     if experiment in ("zoo", "drift", "plaza"):
         return arm or FITTED, ""
     if experiment in ("cards", "cards-play"):
-        return MAXIMUM_ENTROPY, UPDATES.get(arm, arm)
+        return (LEARNED_DECODER, "") if arm == "learned" else (MAXIMUM_ENTROPY, UPDATES.get(arm, arm))
     if experiment == "ablation":
         return FITTED, UPDATES.get(arm, arm)
     untrained, base = arm.startswith(UNTRAINED), arm.removeprefix(UNTRAINED)

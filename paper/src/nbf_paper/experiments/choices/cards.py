@@ -66,13 +66,22 @@ class Cards(Experiment):
     """self-play, scripted, wide, search: the small game against such opponents; 52-cards: the whole deck. All by
     default, with --quick scripted and 52-cards, without the baselines that predict likelihoods and without
     forecasts."""
+    learned: bool = False
+    """The rows of what is trained, a decoder and a card-location network, in the games of self-play, scripted and wide;
+    without it, all others."""
 
     def jobs(self, amount: Amount) -> Sequence[Job]:
         from nbf_paper.experiments.cards import CardJob
         from nbf_paper.experiments.cards_forecasts import LargeForecastJob
         from nbf_paper.experiments.cards_interpolated import InterpolatedCardJob
         from nbf_paper.experiments.cards_large import POLICIES, LargeCardJob
+        from nbf_paper.experiments.cards_learned import LearnedCardJob
 
+        if self.learned:
+            wanted, count = self.games or OPPONENTS, amount.episodes_or(LearnedCardJob.games)
+            if WHOLE_DECK in wanted:
+                raise InputError(f"--learned is for {', '.join(OPPONENTS)}; leave {WHOLE_DECK} out of --games.")
+            return [LearnedCardJob(kind, seed, count, few=amount.few) for kind in wanted for seed in amount.seeds]
         kinds = self.games or (("scripted", WHOLE_DECK) if amount.few else (*OPPONENTS, WHOLE_DECK))
         count = amount.episodes_or(CardJob.games)
 
@@ -96,4 +105,5 @@ class Cards(Experiment):
 
     @classmethod
     def parts(cls) -> tuple[Part, ...]:
-        return (Part(cls(games=(*OPPONENTS, WHOLE_DECK)), seeds=2),)
+        every = (*OPPONENTS, WHOLE_DECK)
+        return (Part(cls(games=every), seeds=2), Part(cls(games=OPPONENTS, learned=True), seeds=2))
