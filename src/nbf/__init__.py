@@ -52,11 +52,14 @@ if TYPE_CHECKING:
     from nbf.environments.gridworld import Gridworld as Gridworld
     from nbf.environments.gridworld import RandomGridworlds as RandomGridworlds
     from nbf.environments.gridworld import gridworld_family as gridworld_family
+    from nbf.environments.host import HostEnvironment as HostEnvironment
+    from nbf.environments.host import host_environment as host_environment
     from nbf.environments.linear_gaussian import LinearGaussian as LinearGaussian
     from nbf.environments.listed import listed_environment as listed_environment
     from nbf.environments.matrices import FiniteEnvironment as FiniteEnvironment
     from nbf.environments.matrices import from_matrices as from_matrices
     from nbf.environments.rollout import rollout as rollout
+    from nbf.errors import HostError as HostError
     from nbf.errors import InputError as InputError
     from nbf.errors import MissingExtraError as MissingExtraError
     from nbf.evaluation.calibration import Calibration as Calibration
@@ -69,6 +72,8 @@ if TYPE_CHECKING:
     from nbf.files.states import load_state as load_state
     from nbf.files.states import save_state as save_state
     from nbf.filters.approximate import ApproxBeliefs as ApproxBeliefs
+    from nbf.filters.asking import Asked as Asked
+    from nbf.filters.asking import AskTell as AskTell
     from nbf.filters.branching import BranchingFilter as BranchingFilter
     from nbf.filters.exact import ExactFilter as ExactFilter
     from nbf.filters.fine_tuned import FineTunedFilter as FineTunedFilter

@@ -26,6 +26,26 @@ class InputError(ValueError):
     """An argument cannot be used; the message says what was wrong, what was expected, and what to do."""
 
 
+class HostError(InputError):
+    """A simulator that is not JAX failed, or gave something else than it should."""
+
+    latest: HostError | None = None
+    """The one that was raised last, which JAX tells as a text of its own."""
+
+
+def told_by_host(error: Exception) -> Exception:
+    """Find the error of a simulator behind the one that JAX makes of it.
+
+    Args:
+        error: Of a compiled program.
+
+    Returns:
+        The simulator's, with its own traceback; else the error itself.
+    """
+    found, HostError.latest = HostError.latest, None
+    return found if found is not None and str(found) in str(error) else error
+
+
 class MissingExtraError(InputError, ImportError):
     """A part of the library was used whose extra is not installed."""
 
