@@ -7,7 +7,6 @@ A call has arguments of each state (keys, states) and shared ones (the policy, t
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -15,6 +14,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Key, PyTree
 
+from nbf.environments.host_primitive import call_numpy
 from nbf.errors import HostError
 
 
@@ -24,16 +24,6 @@ class Maps(Protocol):
     def map(self, function: Callable, calls: Sequence[tuple]) -> list:
         """`function(*call)` for each call, in order."""
         ...
-
-
-class _WithoutTraceback(logging.Filter):
-    """JAX logs the traceback of a call that failed. That of a `HostError` is shown by whoever raises it."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not (record.exc_info and isinstance(record.exc_info[1], HostError))
-
-
-logging.getLogger("jax._src.callback").addFilter(_WithoutTraceback())
 
 
 class Simulator:
@@ -140,15 +130,14 @@ def host_call(
     dimensions = [jax.numpy.ndim(leaf) for leaf in own[0] + shared_leaves[0]]
     split = len(own[0])
 
-    def called(*leaves: Any) -> PyTree:
+    def called(*leaves: np.ndarray) -> list[np.ndarray]:
         try:
-            return answered(*leaves)
+            return jax.tree.leaves(answered(*leaves))
         except HostError as error:
             HostError.latest = error
             raise
 
-    def answered(*leaves: Any) -> PyTree:
-        arrays = [np.asarray(leaf) for leaf in leaves]
+    def answered(*arrays: np.ndarray) -> PyTree:
         axes = [leaf.shape[: leaf.ndim - base] for leaf, base in zip(arrays, dimensions, strict=True)]
         batch, groups = np.broadcast_shapes(*axes), np.broadcast_shapes((), *axes[split:])
         count = int(np.prod(batch))
@@ -157,7 +146,7 @@ def host_call(
             rest = leaf.shape[leaf.ndim - base :]
             return np.broadcast_to(leaf, (*batch, *rest)).reshape(count, *rest)
 
-        mine = [flat(leaf, base) for leaf, base in zip(arrays[:split], dimensions, strict=False)]
+        mine = [flat(leaf, base) for leaf, base in zip(list(arrays[:split]), dimensions, strict=False)]
         if int(np.prod(groups)) == 1:
             whole = [leaf.reshape(leaf.shape[leaf.ndim - base :]) for leaf, base in _pairs(arrays, dimensions, split)]
             made = _checked(simulator, name, like, own[1].unflatten(mine), shared_leaves[1].unflatten(whole), count)
@@ -173,10 +162,12 @@ def host_call(
                 jax.tree.map(lambda into, values: into.__setitem__(places, values), made, found)  # noqa: B023
         return jax.tree.map(lambda leaf: leaf.reshape(*batch, *leaf.shape[1:]), made)
 
-    return jax.pure_callback(called, like, *own[0], *shared_leaves[0], vmap_method="expand_dims")
+    expected, structure = jax.tree.flatten(like)
+    kinds = tuple((leaf.shape, leaf.dtype) for leaf in expected)
+    return structure.unflatten(call_numpy(called, kinds, *own[0], *shared_leaves[0]))
 
 
-def _pairs(arrays: list[np.ndarray], dimensions: list[int], split: int) -> list[tuple[np.ndarray, int]]:
+def _pairs(arrays: Sequence[np.ndarray], dimensions: list[int], split: int) -> list[tuple[np.ndarray, int]]:
     return list(zip(arrays[split:], dimensions[split:], strict=True))
 
 
