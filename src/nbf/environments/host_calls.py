@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -18,6 +18,7 @@ from nbf.environments.host_primitive import call_numpy
 from nbf.errors import HostError
 
 
+@runtime_checkable
 class Maps(Protocol):
     """Runs a function on many arguments: see `nbf.executors`."""
 

@@ -11,6 +11,7 @@ keys that `step` would use (`Asked.keys`).
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -68,7 +69,9 @@ def _once(filter: Filter) -> Filter:
     """A filter that simulates a step once, whatever comes out."""
     if getattr(filter, "max_attempts", 1) == 1:
         return filter
-    return dataclasses.replace(filter, max_attempts=1)  # pyright: ignore[reportCallIssue]
+    once = copy.copy(filter)  # not `replace`, which would build its parts anew
+    object.__setattr__(once, "max_attempts", 1)
+    return once
 
 
 def _ask(

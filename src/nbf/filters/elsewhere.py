@@ -13,12 +13,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from nbf.capabilities import LookAhead, StateEmission, StaticState
 from nbf.capability import Capability
 from nbf.contracts import Environment, Observation, Policy, State, StateSpace
 from nbf.errors import InputError
 
 
-class _Shell(Environment):
+class _Shell(LookAhead, StateEmission, StaticState):
     """Another environment, whose simulation happens elsewhere."""
 
     space: StateSpace
@@ -29,7 +30,7 @@ class _Shell(Environment):
         return self.inner.capabilities
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever a capability offers."""
+        """What other capabilities offer."""
         if name == "inner":
             raise AttributeError(name)
         return getattr(self.inner, name)
@@ -42,6 +43,15 @@ class _Shell(Environment):
 
     def log_likelihood(self, observation: Observation, state: State, next_state: State) -> Float[Array, ""]:
         return self.inner.log_likelihood(observation, state, next_state)
+
+    def look_ahead(self, observation: Observation, state: State, policy: Policy) -> Float[Array, ""]:
+        return self.inner.look_ahead(observation, state, policy)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def state_log_likelihood(self, observation: Observation, next_state: State) -> Float[Array, ""]:
+        return self.inner.state_log_likelihood(observation, next_state)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def relevant(self, state: State) -> Float[Array, " k"]:
+        return self.inner.relevant(state)  # pyright: ignore[reportAttributeAccessIssue]
 
     def check_observation(self, observation: Observation) -> None:
         self.inner.check_observation(observation)
@@ -88,10 +98,9 @@ class Told(_Shell):
         return self._in_order(self.log_likelihoods, next_state)
 
     def state_log_likelihood(self, observation: Observation, next_state: State) -> Float[Array, ""]:
-        """Of any state, which told likelihoods cannot give."""
         if self.log_likelihoods is not None:
             raise _not_enough("states that were not simulated")
-        return self.inner.state_log_likelihood(observation, next_state)  # pyright: ignore[reportAttributeAccessIssue]
+        return super().state_log_likelihood(observation, next_state)
 
     def _in_order(self, told: Any, state: State) -> Any:
         def all_of_them(size: int, states: State) -> Any:
