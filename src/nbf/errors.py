@@ -46,6 +46,22 @@ def told_by_host(error: Exception) -> Exception:
     return found if found is not None and str(found) in str(error) else error
 
 
+@contextmanager
+def host_errors() -> Iterator[None]:
+    """Show the error of a simulator as it is, not as JAX tells it. Also a decorator.
+
+    Yields:
+        Nothing; compiled programs are called inside the `with` block.
+    """
+    try:
+        yield
+    except (ValueError, RuntimeError) as error:
+        found = told_by_host(error)
+        if found is error:
+            raise
+        raise found from None
+
+
 class MissingExtraError(InputError, ImportError):
     """A part of the library was used whose extra is not installed."""
 

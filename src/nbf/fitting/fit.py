@@ -25,7 +25,7 @@ from nbf.capability import capability
 from nbf.compiling import without_alarms
 from nbf.contracts import Environment, Family, Filter, Policy, StateSpace
 from nbf.environments.functional import as_family
-from nbf.errors import InputError
+from nbf.errors import InputError, host_errors
 from nbf.evaluation.calibration import calibrate
 from nbf.fitting.budget import Budget
 from nbf.fitting.fitted import FittedModel
@@ -99,6 +99,7 @@ def encoder_for(space: StateSpace) -> AnyEncoder:
     return MeanConfig()
 
 
+@host_errors()
 def fit(
     family: Family | Environment | tuple[Environment, Policy],
     *,
