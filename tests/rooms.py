@@ -52,6 +52,7 @@ ZOO = ("nbf_paper.zoo", "nbf.fitting")
 
 ROOMS = (
     Room("nbf.errors", "the error of bad input, and of a missing extra", jax=False),
+    Room("nbf.executors", "who does many calls: this process, others, a Ray cluster", ("nbf.errors",), jax=False),
     Room("nbf.capability", "how an object tells what it can do", ("nbf.errors",)),
     Room("nbf.compiling", "what the compiler is doing, and what it prints about that", jax=False),
     Room("nbf.dispatch", "one compiled program for calls of one kind"),
@@ -80,7 +81,7 @@ ROOMS = (
     Room("nbf.testing", "checks of an environment, a model or a filter of your own", FILTERS),
     Room("nbf.adapters", "gymnax, OpenSpiel, pomdp-py", (*FILTERS, "nbf.models")),
     Room("nbf.cli", "the command `nbf`", (*LIBRARY, "nbf.fitting", "nbf.testing", "nbf.plot"), draws=True),
-    Room("nbf", "the public names", (*LIBRARY, "nbf.fitting", "nbf.testing", "nbf.plot"), jax=False),
+    Room("nbf", "the public names", (*LIBRARY, "nbf.executors", "nbf.fitting", "nbf.testing", "nbf.plot"), jax=False),
     Room("nbf_paper.names", "names of configurations and options, as records have them", jax=False),
     Room(
         "nbf_paper.audit",
