@@ -6,12 +6,15 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, TypeVar
 
 from nbf.errors import InputError, WorkerError
 
 Outcomes = Generator[tuple[int, Any], None, None]
 """Numbers of calls, each with its result or its `WorkerError`."""
+
+
+Kind = TypeVar("Kind", bound="Executor")
 
 
 class Executor(ABC):
@@ -65,7 +68,7 @@ class Executor(ABC):
     def close(self) -> None:
         """End the workers; the next call starts new ones."""
 
-    def __enter__(self) -> Self:
+    def __enter__(self: Kind) -> Kind:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
