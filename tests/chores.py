@@ -64,3 +64,9 @@ def hanging_once(number: int, folder: str) -> int:
 def unsendable(_: int) -> object:
     """Returns what cannot be pickled."""
     return lambda: None
+
+
+def slow_square(number: int) -> tuple[int, int]:
+    """A square after a while, and which process made it."""
+    time.sleep(0.2)
+    return number * number, os.getpid()

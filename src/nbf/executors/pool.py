@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from nbf.errors import InputError, WorkerError
+from nbf.errors import InputError, MissingExtraError, WorkerError
 from nbf.executors.contract import Executor, Outcomes, check_calls
 from nbf.executors.worker import DONE, LOADED, RAISED, READY, Message
 
@@ -73,6 +73,9 @@ class Pool(Executor):
 
     Calls of `map` from several threads wait for each other.
     """
+
+    hint: str
+    """What to do if no worker can be started."""
 
     def __init__(self, workers: int, timeout: float | None, retries: int) -> None:
         """Keep the limits.
@@ -138,6 +141,8 @@ class Pool(Executor):
     def _packed(self, function: Callable[..., Any]) -> bytes:
         try:
             return self.pack(function)
+        except MissingExtraError:
+            raise
         except Exception as error:
             raise InputError(f"{function!r} cannot be sent to workers ({_first_line(error)}). {IMPORTABLE}") from error
 
@@ -258,10 +263,7 @@ class _Round:
         if worker.state != BUSY:
             self.failed_starts += 1
             if self.failed_starts > self.pool.retries:
-                raise WorkerError(
-                    f"A worker {why} before it could do anything. In a script, use an executor only below "
-                    '`if __name__ == "__main__":`; otherwise see what the worker printed.'
-                )
+                raise WorkerError(f"A worker {why} before it could do anything. {self.pool.hint}")
             return
         number = worker.number
         self.losses[number] += 1

@@ -30,6 +30,10 @@ class Processes(Pool):
         retries: How many times a call is done again whose worker died or took too long.
     """
 
+    hint = (
+        'In a script, use an executor only below `if __name__ == "__main__":`; otherwise see what the worker printed.'
+    )
+
     def __init__(self, workers: int | None = None, *, timeout: float | None = None, retries: int = 1) -> None:
         super().__init__(cores() if workers is None else workers, timeout, retries)
         weakref.finalize(self, _end_all, self.team)  # also when the interpreter exits

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -27,8 +28,8 @@ QUIET = {
 class RayWorkers(Pool):
     """Does calls on a Ray cluster. Needs the extra `ray`.
 
-    Each worker is an actor on one core. The machines of the cluster need the same versions of Python, of Ray and of
-    whatever the function imports; no file is shared.
+    Each worker is an actor, which holds one core until `close`. The machines of the cluster need the same versions of
+    Python, of Ray and of whatever the function imports; no file is shared.
 
     Args:
         address: `ray://host:port` of a Ray Client server, or `host:port` of the head of a cluster that this machine
@@ -39,6 +40,8 @@ class RayWorkers(Pool):
         timeout: Seconds that a call may take before its worker is ended; None for no limit.
         retries: How many times a call is done again whose worker died or took too long.
     """
+
+    hint = "Each worker needs a free core of the cluster, which other executors may hold: see `ray status`."
 
     def __init__(
         self,
@@ -80,7 +83,7 @@ class _Actor(Worker):
         super().__init__()
         self.ray = ray
         kind = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(RemoteHands)
-        self.actor = kind.remote(os.environ.get(THREADS))
+        self.actor = kind.remote(os.environ.get(THREADS), sys.path)
         self.answer = self.actor.ready.remote()
 
     def send(self, word: str, payload: bytes) -> None:
@@ -104,10 +107,12 @@ class RemoteHands(Hands):
     Args:
         threads: The variable `THREADS` of the driver. Ray sets it to 1 in its workers, and the last bits of a matrix
             product may depend on it; NumPy reads it when it is first imported.
+        path: Where the driver finds modules. Folders that this machine does not have are passed over.
     """
 
-    def __init__(self, threads: str | None) -> None:
+    def __init__(self, threads: str | None, path: list[str]) -> None:
         super().__init__()
+        sys.path += [folder for folder in path if folder not in sys.path]
         os.environ.pop(THREADS, None)
         if threads is not None:
             os.environ[THREADS] = threads
