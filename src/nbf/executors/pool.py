@@ -64,8 +64,12 @@ class Worker(ABC):
         """
 
     @abstractmethod
+    def dismiss(self) -> None:
+        """Ask the worker to end, whatever it is doing, without waiting for it."""
+
+    @abstractmethod
     def end(self) -> None:
-        """End the worker, whatever it is doing."""
+        """End the worker that was dismissed; returns when it is gone."""
 
 
 class Pool(Executor):
@@ -135,8 +139,7 @@ class Pool(Executor):
                 yield from _Round(self, packed, calls).outcomes()
             finally:
                 self._at_work = False
-                for worker in [worker for worker in self.team if worker.state == BUSY]:
-                    self.give_up(worker)
+                self.give_up([worker for worker in self.team if worker.state == BUSY])
 
     def _packed(self, function: Callable[..., Any]) -> bytes:
         try:
@@ -146,20 +149,30 @@ class Pool(Executor):
         except Exception as error:
             raise InputError(f"{function!r} cannot be sent to workers ({_first_line(error)}). {IMPORTABLE}") from error
 
-    def give_up(self, worker: Worker) -> None:
-        """End a worker, and forget it.
+    def give_up(self, workers: Sequence[Worker]) -> None:
+        """End workers, and forget them.
 
         Args:
-            worker: Which.
+            workers: Which.
         """
-        if worker in self.team:
-            self.team.remove(worker)
-        worker.end()
+        self.team[:] = [worker for worker in self.team if worker not in workers]
+        end_all(list(workers))
 
     def close(self) -> None:
         """End the workers; the next call starts new ones."""
-        while self.team:
-            self.team.pop().end()
+        end_all(self.team)
+
+
+def end_all(workers: list[Worker]) -> None:
+    """End workers together, and empty the list.
+
+    Args:
+        workers: The list.
+    """
+    for worker in workers:
+        worker.dismiss()
+    while workers:
+        workers.pop().end()
 
 
 class _Round:
@@ -259,7 +272,7 @@ class _Round:
 
     def _lost(self, worker: Worker, why: str) -> Outcomes:
         """Give up a worker; its call is to do again, or has failed."""
-        self.pool.give_up(worker)
+        self.pool.give_up([worker])
         if worker.state != BUSY:
             self.failed_starts += 1
             if self.failed_starts > self.pool.retries:

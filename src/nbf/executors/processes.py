@@ -10,11 +10,11 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 
-from nbf.executors.pool import LostError, Pool, Worker
+from nbf.executors.pool import LostError, Pool, Worker, end_all
 from nbf.executors.worker import Message, serve
 
-GRACE = 2.0
-"""Seconds that a process has to end before it is killed."""
+GRACE = 5.0
+"""Seconds that a process has to end before it is killed: what it does is interrupted, and may save its work."""
 
 
 class Processes(Pool):
@@ -36,7 +36,7 @@ class Processes(Pool):
 
     def __init__(self, workers: int | None = None, *, timeout: float | None = None, retries: int = 1) -> None:
         super().__init__(cores() if workers is None else workers, timeout, retries)
-        weakref.finalize(self, _end_all, self.team)  # also when the interpreter exits
+        weakref.finalize(self, end_all, self.team)  # also when the interpreter exits
 
     def start(self) -> Worker:
         return _Process()
@@ -81,11 +81,12 @@ class _Process(Worker):
             return "closed its pipe"
         return f"died (killed by signal {-code})" if code < 0 else f"died (exit code {code})"
 
-    def end(self) -> None:
+    def dismiss(self) -> None:
         self.connection.close()
-        if self.process.is_alive():
-            self.process.terminate()
-            self.process.join(GRACE)
+        self.process.terminate()
+
+    def end(self) -> None:
+        self.process.join(GRACE)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
@@ -114,8 +115,3 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _end_all(team: list[Worker]) -> None:
-    while team:
-        team.pop().end()

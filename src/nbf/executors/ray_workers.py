@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import warnings
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nbf.errors import InputError, optional_imports
-from nbf.executors.pool import LostError, Pool, Worker
+from nbf.executors.pool import LostError, Pool, Worker, end_all
 from nbf.executors.processes import cores
 from nbf.executors.worker import READY, Hands, Message
 
@@ -29,7 +30,7 @@ class RayWorkers(Pool):
     """Does calls on a Ray cluster. Needs the extra `ray`.
 
     Each worker is an actor, which holds one core until `close`. The machines of the cluster need the same versions of
-    Python, of Ray and of whatever the function imports; no file is shared.
+    Python, of Ray and of whatever the function imports; no file is shared. What workers print is in Ray's logs.
 
     Args:
         address: `ray://host:port` of a Ray Client server, or `host:port` of the head of a cluster that this machine
@@ -96,9 +97,12 @@ class _Actor(Worker):
             told = str(error).strip().splitlines()
             raise LostError(f"died ({told[0].rstrip('.:') if told else type(error).__name__})") from None
 
-    def end(self) -> None:
+    def dismiss(self) -> None:
         if self.ray.is_initialized():
             self.ray.kill(self.actor, no_restart=True)
+
+    def end(self) -> None:
+        """Nothing more: Ray sees to it."""
 
 
 class RemoteHands(Hands):
@@ -143,7 +147,9 @@ class _Session:
             os.environ.setdefault(name, value)
         alone = {"num_cpus": workers or cores(), "include_dashboard": False} if address == LOCAL else {}
         try:
-            ray.init(address, logging_level="error", **alone)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of what the error says as well
+                ray.init(address, logging_level="error", log_to_driver=False, **alone)
         except Exception as error:
             raise _unreachable(address, error) from error
         self.ours = True
@@ -177,12 +183,11 @@ def _check_reachable(address: str) -> None:
 def _unreachable(address: str, error: BaseException) -> InputError:
     told = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
     return InputError(
-        f"The Ray cluster {address!r} cannot be reached ({told}): check the address, and that the cluster runs "
-        "(`ray start --head` starts one)."
+        f"The Ray cluster {address!r} cannot be reached ({told}): check the address, that the cluster runs "
+        "(`ray start --head` starts one) and, if it asks for a token, the variables RAY_AUTH_MODE and RAY_AUTH_TOKEN."
     )
 
 
 def _end(team: list[Worker], session: _Session) -> None:
-    while team:
-        team.pop().end()
+    end_all(team)
     session.leave()

@@ -76,6 +76,7 @@ def serve(connection: Connection) -> None:
         connection: The pipe to the driver.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the driver ends its workers
+    signal.signal(signal.SIGTERM, _interrupt)
     threading.Thread(target=_end_with_the_driver, daemon=True).start()
     hands = Hands()
     asked = {"load": hands.load, "call": hands.call}
@@ -84,8 +85,13 @@ def serve(connection: Connection) -> None:
         while True:
             word, payload = connection.recv()
             connection.send(asked[word](payload))
-    except (EOFError, OSError):  # the driver has closed the pipe, or is gone
+    except (EOFError, OSError, KeyboardInterrupt):  # the driver has closed the pipe, or is gone, or wants no more
         return
+
+
+def _interrupt(*_: object) -> None:
+    """End what is being done as Ctrl-C would: it may save its work."""
+    raise KeyboardInterrupt
 
 
 def _end_with_the_driver() -> None:
