@@ -115,7 +115,7 @@ ROOMS = (
         (
             *(*LIBRARY, "nbf.cli", "nbf.plot", *RECORDS, *PAPER),
             *("nbf_paper.report", "nbf_paper.experiments", "nbf_paper.experiments.choices", "nbf_paper.report.pages"),
-            "nbf_paper.audit",
+            *("nbf.executors", "nbf_paper.audit"),
         ),
         jax=False,
     ),
