@@ -39,6 +39,7 @@ READ_AND_WRITTEN = ("nbf.files.regular", "nbf.files.atomic")
 LIBRARY = (
     *FILTERS,
     "nbf.compiling",
+    "nbf.executors",
     "nbf.models",
     "nbf.sources",
     *READ_AND_WRITTEN,
@@ -70,7 +71,7 @@ ROOMS = (
     ),
     Room("nbf.models", "encoders and decoders: what embeds a set of states and samples it anew", MODELS[:-1]),
     Room("nbf.filters", "every filter", FILTERS[:-1]),
-    Room("nbf.sources", "beliefs to train on", FILTERS),
+    Room("nbf.sources", "beliefs to train on", (*FILTERS, "nbf.executors")),
     Room("nbf.files.regular", "reading of regular files alone", jax=False),
     Room("nbf.files.atomic", "files that are only ever replaced whole", ("nbf.errors", "nbf.files.regular"), jax=False),
     Room("nbf.files", "checkpoints, saved states, the shipped model", (*MODELS, *READ_AND_WRITTEN)),
@@ -81,7 +82,7 @@ ROOMS = (
     Room("nbf.testing", "checks of an environment, a model or a filter of your own", FILTERS),
     Room("nbf.adapters", "gymnax, OpenSpiel, pomdp-py", (*FILTERS, "nbf.models")),
     Room("nbf.cli", "the command `nbf`", (*LIBRARY, "nbf.fitting", "nbf.testing", "nbf.plot"), draws=True),
-    Room("nbf", "the public names", (*LIBRARY, "nbf.executors", "nbf.fitting", "nbf.testing", "nbf.plot"), jax=False),
+    Room("nbf", "the public names", (*LIBRARY, "nbf.fitting", "nbf.testing", "nbf.plot"), jax=False),
     Room("nbf_paper.names", "names of configurations and options, as records have them", jax=False),
     Room(
         "nbf_paper.audit",
@@ -115,7 +116,7 @@ ROOMS = (
         (
             *(*LIBRARY, "nbf.cli", "nbf.plot", *RECORDS, *PAPER),
             *("nbf_paper.report", "nbf_paper.experiments", "nbf_paper.experiments.choices", "nbf_paper.report.pages"),
-            *("nbf.executors", "nbf_paper.audit"),
+            "nbf_paper.audit",
         ),
         jax=False,
     ),

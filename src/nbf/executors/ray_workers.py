@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 import warnings
 import weakref
@@ -18,6 +19,8 @@ from nbf.executors.worker import READY, Hands, Message
 CLIENT, LOCAL = "ray://", "local"
 CONNECT_SECONDS = 5.0
 """How long a cluster's address may take to answer."""
+HEALTH_SECONDS = 60.0
+"""How long the head of a cluster may take to say that it is well."""
 THREADS = "OMP_NUM_THREADS"
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -176,8 +179,19 @@ def _check_reachable(address: str) -> None:
         raise InputError(f"{address!r} is no address of a Ray cluster; write ray://host:port, or host:port.")
     try:
         socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
-    except (OSError, OverflowError) as error:
+        if not address.startswith(CLIENT):  # whose client gives up in time by itself
+            _check_health(address)
+    except (OSError, OverflowError, subprocess.TimeoutExpired) as error:
         raise _unreachable(address, error) from None
+
+
+def _check_health(address: str) -> None:
+    """Raise unless a head of a cluster answers. In a process of its own: nothing else ends Ray's attempts."""
+    command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HEALTH_SECONDS)
+    if done.returncode != 0:
+        told = done.stderr.strip().splitlines()
+        raise ConnectionError(told[-1] if told else "it is not healthy")
 
 
 def _unreachable(address: str, error: BaseException) -> InputError:

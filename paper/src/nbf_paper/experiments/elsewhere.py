@@ -48,7 +48,7 @@ _LAST: list[str] = []
 
 
 def work(job: Job, results: Path, runs: Path, quick: bool) -> Sent:
-    """Do a job in a worker; `results` is only read. With `quick`, compile with few optimizations, as the driver does."""
+    """Do a job in a worker; `results` is only read. With `quick`, compile with few optimizations, as a driver does."""
     import jax
 
     code = code_version()
