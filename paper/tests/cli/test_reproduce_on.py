@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from extras import extra
+from paths import ROOT
 from plain_jobs import Plain
 
 from nbf.errors import InputError
+from nbf_paper.cli.cost import Cost, makespan
 from nbf_paper.cli.reproduce import Reproduce
 from nbf_paper.experiments import elsewhere
 from nbf_paper.experiments.choices import EXPERIMENTS, Amount, Experiment
@@ -36,10 +39,16 @@ def runs_of(folder: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in run.items() if name not in WHEN} for run in runs]
 
 
-def test_a_run_on_workers_of_which_one_is_killed_equals_a_serial_one(capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("on", ["processes:2", pytest.param("ray", marks=pytest.mark.slow)])
+def test_a_run_on_workers_of_which_one_is_killed_equals_a_serial_one(
+    on: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if on == "ray":
+        extra("ray", "ray")
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
     reproduced("here", Plain(), None)
     capfd.readouterr()
-    answer = reproduced("there", Plain(fate="killed once", timed_job=True), "processes:2")
+    answer = reproduced("there", Plain(fate="killed once", timed_job=True), on)
     printed = capfd.readouterr()
     here, there = Path("here/results/plain"), Path("there/results/plain")
     (process,) = [record for record in read_records(there) if record.metric == "process"]
@@ -52,7 +61,7 @@ def test_a_run_on_workers_of_which_one_is_killed_equals_a_serial_one(capfd: pyte
     assert all(run["new"] for run in answer["runs"])
     assert printed.err.count("s of work") == 4  # one line for each job
     assert "what a job prints" not in printed.out
-    again = reproduced("there", Plain(timed_job=True), "processes:2")
+    again = reproduced("there", Plain(timed_job=True), on)
     assert not any(run["new"] for run in again["runs"])
 
 
@@ -83,6 +92,23 @@ def test_every_job_can_be_sent_to_a_worker(name: str) -> None:
     jobs = [job for part in kind.parts() for job in part.experiment.jobs(Amount())]
     assert jobs
     assert [job.settings for job in pickle.loads(pickle.dumps(jobs))] == [job.settings for job in jobs]
+
+
+def test_the_last_of_many_jobs_ends_when_workers_take_them_in_order() -> None:
+    assert makespan([3.0, 1.0, 1.0, 1.0], 1) == 6.0
+    assert makespan([3.0, 1.0, 1.0, 1.0], 2) == 3.0
+    assert makespan([1.0, 1.0, 1.0, 3.0], 2) == 4.0  # the long one comes last
+    assert makespan([2.0], 5) == 2.0
+
+
+def test_the_page_says_what_the_command_says() -> None:
+    answer = Cost(results=ROOT / "results").answer()
+    page = (ROOT / "docs" / "many-machines.md").read_text(encoding="utf-8")
+    for row in answer["configs"]:
+        cells = [row["config"], *(f"{row[name]:.0f}" for name in ("runs", "seconds", "least", "most"))]
+        assert f"| {' | '.join(cells)} |" in page
+    hours = f"{answer['serial_hours']:.0f} hours one after the other, {answer['hours']:.1f} hours on 64 workers"
+    assert f"{answer['jobs']} jobs, {hours}" in " ".join(page.split())
 
 
 def test_what_two_make_at_once_is_made_once(capfd: pytest.CaptureFixture[str]) -> None:
