@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -228,6 +229,16 @@ def test_a_script_without_its_guard_is_told_so(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env=environment, timeout=60)
     assert "if __name__" in done.stderr.splitlines()[-1]
+
+
+def test_the_script_of_the_page_runs(tmp_path: Path) -> None:
+    page = (TESTS.parent / "docs" / "many-machines.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    script = tmp_path / "script.py"
+    script.write_text(f"{code}        print([array.shape for array in arrays])\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env=environment, timeout=60)
+    assert done.stdout.strip() == str([(3,)] * 8), done.stderr
 
 
 def test_results_are_numpy_arrays_of_the_same_kind(pool: Processes) -> None:
