@@ -75,9 +75,11 @@ def test_a_worker_that_is_killed_in_the_middle_loses_nothing(cluster: RayWorkers
     threading.Timer(0.3, os.kill, (victim, signal.SIGKILL)).start()
     found = cluster.map(chores.slow_square, [(i,) for i in range(12)])  # 0.2 s each: the kill falls into a call
     assert [square for square, _ in found] == [i * i for i in range(12)]
-    after = {pid for _, pid in found}
-    assert victim not in set(cluster.map(chores.process, [(i,) for i in range(8)]))
-    assert after - pids  # a new worker did some
+    seen, end = set[int](), time.monotonic() + 60
+    while not seen - pids and time.monotonic() < end:  # a new worker takes a while to start on a busy machine
+        seen = set(cluster.map(chores.process, [(i,) for i in range(8)]))
+        assert victim not in seen
+    assert seen - pids
 
 
 @pytest.mark.slow
