@@ -39,6 +39,7 @@ READ_AND_WRITTEN = ("nbf.files.regular", "nbf.files.atomic")
 LIBRARY = (
     *FILTERS,
     "nbf.compiling",
+    "nbf.executors",
     "nbf.models",
     "nbf.sources",
     *READ_AND_WRITTEN,
@@ -52,6 +53,7 @@ ZOO = ("nbf_paper.zoo", "nbf.fitting")
 
 ROOMS = (
     Room("nbf.errors", "the error of bad input, and of a missing extra", jax=False),
+    Room("nbf.executors", "who does many calls: this process, others, a Ray cluster", ("nbf.errors",), jax=False),
     Room("nbf.capability", "how an object tells what it can do", ("nbf.errors",)),
     Room("nbf.compiling", "what the compiler is doing, and what it prints about that", jax=False),
     Room("nbf.dispatch", "one compiled program for calls of one kind"),
@@ -69,7 +71,7 @@ ROOMS = (
     ),
     Room("nbf.models", "encoders and decoders: what embeds a set of states and samples it anew", MODELS[:-1]),
     Room("nbf.filters", "every filter", FILTERS[:-1]),
-    Room("nbf.sources", "beliefs to train on", FILTERS),
+    Room("nbf.sources", "beliefs to train on", (*FILTERS, "nbf.executors")),
     Room("nbf.files.regular", "reading of regular files alone", jax=False),
     Room("nbf.files.atomic", "files that are only ever replaced whole", ("nbf.errors", "nbf.files.regular"), jax=False),
     Room("nbf.files", "checkpoints, saved states, the shipped model", (*MODELS, *READ_AND_WRITTEN)),

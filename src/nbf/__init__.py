@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from nbf import executors as executors
     from nbf import plot as plot
     from nbf import testing as testing
     from nbf.beliefs.categorical import CategoricalBelief as CategoricalBelief
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from nbf.errors import HostError as HostError
     from nbf.errors import InputError as InputError
     from nbf.errors import MissingExtraError as MissingExtraError
+    from nbf.errors import WorkerError as WorkerError
     from nbf.evaluation.calibration import Calibration as Calibration
     from nbf.evaluation.calibration import calibrate as calibrate
     from nbf.evaluation.divergence import jensen_shannon as jensen_shannon

@@ -16,6 +16,7 @@ EXTRAS = {
     "gymnax": "gymnax",
     "pyspiel": "openspiel",
     "pomdp_py": "pomdp-py",
+    "ray": "ray",
 }
 """The extra of the distribution that installs each optional package."""
 COMMAND_LINE = ("train", "plot", "cli")
@@ -64,6 +65,23 @@ def host_errors() -> Iterator[None]:
 
 class MissingExtraError(InputError, ImportError):
     """A part of the library was used whose extra is not installed."""
+
+
+class WorkerError(InputError):
+    """A call that a worker was to do failed: its function raised, or the worker died or took too long.
+
+    The message names the call, and has the traceback of the worker if there is one.
+    """
+
+    def __init__(self, message: str, number: int | None = None):
+        """Keep the message and the call.
+
+        Args:
+            message: What happened.
+            number: The call, an index of `calls`; None if the error is not of one call.
+        """
+        super().__init__(message)
+        self.number = number
 
 
 def missing_extra(error: ModuleNotFoundError, what: str, *, command_line: bool = False) -> str | None:
