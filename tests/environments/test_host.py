@@ -13,6 +13,7 @@ from tolerances import FLOAT, monte_carlo
 import nbf
 from nbf.environments.host_calls import generator
 from nbf.errors import HostError, InputError
+from nbf.executors import InProcess
 from nbf.filters.run import run
 
 CALLS: list[int] = []
@@ -106,13 +107,14 @@ def one_log_likelihood(observation, state, next_state):
     return -0.5 * ((observation - next_state[0]) / 0.5) ** 2
 
 
-class Backwards:
+class Backwards(InProcess):
     """An executor that makes its calls in another order."""
 
     def __init__(self):
+        super().__init__()
         self.sizes = []
 
-    def map(self, function, calls):
+    def map(self, function, calls, *, report=None):
         self.sizes.append(len(calls))
         return [function(*call) for call in reversed(calls)][::-1]
 

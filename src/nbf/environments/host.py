@@ -28,8 +28,9 @@ from nbf.capabilities import StateEmission
 from nbf.capability import Capability
 from nbf.contracts import Observation, Policy, State, StateSpace
 from nbf.environments.functional import Emission, check_leaves
-from nbf.environments.host_calls import Maps, Simulator, host_call
+from nbf.environments.host_calls import Simulator, host_call
 from nbf.errors import HostError, InputError
+from nbf.executors import Executor
 
 ONE_BY_ONE = 16
 """Functions of one state that make one call of an executor."""
@@ -44,7 +45,14 @@ class Like(NamedTuple):
 
     @classmethod
     def of(cls, tree: PyTree) -> Like:
-        """Describe one entry of a set of arrays that have a leading axis."""
+        """Describe one entry of a set.
+
+        Args:
+            tree: Arrays with a leading axis.
+
+        Returns:
+            Shapes and types without that axis.
+        """
         leaves, structure = jax.tree.flatten(tree)
         kinds = [(np.shape(leaf)[1:], str(jax.dtypes.canonicalize_dtype(np.asarray(leaf).dtype))) for leaf in leaves]
         return cls(structure, tuple(kinds))
@@ -112,7 +120,7 @@ def host_environment(
     emission: Emission = "transition",
     batched: bool = True,
     chunk: int | None = None,
-    executor: Maps | None = None,
+    executor: Executor | None = None,
 ) -> HostEnvironment:
     """Build an environment from NumPy functions. `init` and `observe` are called once, to see what they give. Check the
     result with `nbf.testing.check_environment`.
@@ -138,23 +146,24 @@ def host_environment(
     Returns:
         The environment.
     """
+    _check_options(emission, symbols, chunk)
+    functions = {"init": init, "transition": transition, "observe": observe, "log_likelihood": log_likelihood}
+    chunk = ONE_BY_ONE if chunk is None and not batched else chunk
+    simulator = Simulator(functions, batched=batched, chunk=chunk, executor=executor)
+    more = () if parameters is None else (jax.tree.map(np.asarray, parameters),)
+    states = _first(simulator, "init", (), more)
+    observations = _first(simulator, "observe", (states, states), more)
+    likes = Like.of(states), Like.of(observations)
+    return HostEnvironment(space, jax.tree.map(jnp.asarray, parameters), simulator, *likes, symbols, emission)
+
+
+def _check_options(emission: str, symbols: int | None, chunk: int | None) -> None:
     if emission not in ("state", "transition"):
         raise InputError(f"`emission` is 'state' or 'transition'; got {emission!r}.")
     if symbols is not None and symbols < 1:
         raise InputError(f"An alphabet needs at least 1 symbol; got symbols={symbols}.")
     if chunk is not None and chunk < 1:
         raise InputError(f"A call has at least 1 state; got chunk={chunk}.")
-    functions = {"init": init, "transition": transition, "observe": observe, "log_likelihood": log_likelihood}
-    simulator = Simulator(
-        functions, batched=batched, chunk=chunk if batched or chunk is not None else ONE_BY_ONE, executor=executor
-    )
-    more = () if parameters is None else (jax.tree.map(np.asarray, parameters),)
-    states = _first(simulator, "init", (), more)
-    observations = _first(simulator, "observe", (states, states), more)
-    parameters = jax.tree.map(jnp.asarray, parameters)
-    return HostEnvironment(
-        space, parameters, simulator, Like.of(states), Like.of(observations), symbols, emission
-    )  # fmt: skip
 
 
 def _first(simulator: Simulator, name: str, states: tuple[PyTree, ...], more: tuple[PyTree, ...]) -> PyTree:

@@ -8,23 +8,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from nbf.environments.host_primitive import call_numpy
 from nbf.errors import HostError
-
-
-@runtime_checkable
-class Maps(Protocol):
-    """Runs a function on many arguments: see `nbf.executors`."""
-
-    def map(self, function: Callable, calls: Sequence[tuple]) -> list:
-        """`function(*call)` for each call, in order."""
-        ...
+from nbf.executors import Executor
 
 
 class Simulator:
@@ -39,7 +32,7 @@ class Simulator:
     """
 
     def __init__(
-        self, functions: dict[str, Callable], *, batched: bool, chunk: int | None, executor: Maps | None
+        self, functions: dict[str, Callable], *, batched: bool, chunk: int | None, executor: Executor | None
     ) -> None:
         self.functions, self.batched, self.chunk, self.executor = functions, batched, chunk, executor
 
@@ -127,49 +120,52 @@ def host_call(
         What the function gives.
     """
     data = None if key is None else jax.random.key_data(key)
-    own, shared_leaves = jax.tree.flatten((data, states)), jax.tree.flatten(shared)
-    dimensions = [jax.numpy.ndim(leaf) for leaf in own[0] + shared_leaves[0]]
-    split = len(own[0])
+    own, own_structure = jax.tree.flatten((data, states))
+    others, others_structure = jax.tree.flatten(shared)
+    dimensions = [jnp.ndim(leaf) for leaf in own + others]
 
-    def called(*leaves: np.ndarray) -> list[np.ndarray]:
+    def together(mine: Sequence[np.ndarray], theirs: Sequence[np.ndarray], count: int) -> PyTree:
+        return _checked(simulator, name, like, own_structure.unflatten(mine), others_structure.unflatten(theirs), count)
+
+    def called(*arrays: np.ndarray) -> list[np.ndarray]:
         try:
-            return jax.tree.leaves(answered(*leaves))
+            return jax.tree.leaves(_in_groups(together, like, arrays, dimensions, len(own)))
         except HostError as error:
             HostError.latest = error
             raise
 
-    def answered(*arrays: np.ndarray) -> PyTree:
-        axes = [leaf.shape[: leaf.ndim - base] for leaf, base in zip(arrays, dimensions, strict=True)]
-        batch, groups = np.broadcast_shapes(*axes), np.broadcast_shapes((), *axes[split:])
-        count = int(np.prod(batch))
-
-        def flat(leaf: np.ndarray, base: int) -> np.ndarray:
-            rest = leaf.shape[leaf.ndim - base :]
-            return np.broadcast_to(leaf, (*batch, *rest)).reshape(count, *rest)
-
-        mine = [flat(leaf, base) for leaf, base in zip(list(arrays[:split]), dimensions, strict=False)]
-        if int(np.prod(groups)) == 1:
-            whole = [leaf.reshape(leaf.shape[leaf.ndim - base :]) for leaf, base in _pairs(arrays, dimensions, split)]
-            made = _checked(simulator, name, like, own[1].unflatten(mine), shared_leaves[1].unflatten(whole), count)
-        else:
-            numbers = np.broadcast_to(np.arange(np.prod(groups)).reshape(groups), batch).reshape(count)
-            theirs = [flat(leaf, base) for leaf, base in _pairs(arrays, dimensions, split)]
-            made = jax.tree.map(lambda leaf: np.empty((count, *leaf.shape), leaf.dtype), like)
-            for number in range(int(np.prod(groups))):
-                places = np.flatnonzero(numbers == number)
-                few = own[1].unflatten([leaf[places] for leaf in mine])
-                one = shared_leaves[1].unflatten([leaf[places[0]] for leaf in theirs])
-                found = _checked(simulator, name, like, few, one, len(places))
-                jax.tree.map(lambda into, values: into.__setitem__(places, values), made, found)  # noqa: B023
-        return jax.tree.map(lambda leaf: leaf.reshape(*batch, *leaf.shape[1:]), made)
-
     expected, structure = jax.tree.flatten(like)
     kinds = tuple((leaf.shape, leaf.dtype) for leaf in expected)
-    return structure.unflatten(call_numpy(called, kinds, *own[0], *shared_leaves[0]))
+    return structure.unflatten(call_numpy(called, kinds, *own, *others))
 
 
-def _pairs(arrays: Sequence[np.ndarray], dimensions: list[int], split: int) -> list[tuple[np.ndarray, int]]:
-    return list(zip(arrays[split:], dimensions[split:], strict=True))
+def _in_groups(
+    together: Callable, like: PyTree, arrays: Sequence[np.ndarray], dimensions: Sequence[int], split: int
+) -> PyTree:
+    """Call a function once for all states that share the other arguments. Each array has the same leading axes in front
+    of its own `dimensions`, some of size 1; the first `split` belong to states."""
+    axes = [leaf.shape[: leaf.ndim - base] for leaf, base in zip(arrays, dimensions, strict=True)]
+    batch, groups = np.broadcast_shapes(*axes), np.broadcast_shapes((), *axes[split:])
+    count, number_of_groups = int(np.prod(batch)), int(np.prod(groups))
+
+    def flat(leaf: np.ndarray, base: int) -> np.ndarray:
+        rest = leaf.shape[leaf.ndim - base :]
+        return np.broadcast_to(leaf, (*batch, *rest)).reshape(count, *rest)
+
+    pairs = list(zip(arrays, dimensions, strict=True))
+    mine = [flat(leaf, base) for leaf, base in pairs[:split]]
+    if number_of_groups == 1:
+        made = together(mine, [leaf.reshape(leaf.shape[leaf.ndim - base :]) for leaf, base in pairs[split:]], count)
+    else:
+        theirs = [flat(leaf, base) for leaf, base in pairs[split:]]
+        numbers = np.broadcast_to(np.arange(number_of_groups).reshape(groups), batch).reshape(count)
+        made = jax.tree.map(lambda leaf: np.empty((count, *leaf.shape), leaf.dtype), like)
+        order = np.argsort(numbers, kind="stable")
+        for places in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1):
+            few, one = [leaf[places] for leaf in mine], [np.asarray(leaf[places[0]]) for leaf in theirs]
+            found = together(few, one, len(places))
+            jax.tree.map(lambda into, values: into.__setitem__(places, values), made, found)  # noqa: B023
+    return jax.tree.map(lambda leaf: leaf.reshape(*batch, *leaf.shape[1:]), made)
 
 
 def _checked(simulator: Simulator, name: str, like: PyTree, own: tuple, shared: tuple, count: int) -> PyTree:

@@ -180,12 +180,7 @@ def tell(
     Returns:
         The state of the filter after the step, and what it tells.
     """
-    if children is None:
-        if asked.keys is not None:
-            raise InputError("`tell` needs to know where the states were moved to: pass them as `children`.")
-        children = asked.states
-    else:
-        children = _like(asked, children)
+    children = _moved(asked, children)
     count = asked.num_states
     if log_likelihoods is not None:
         log_likelihoods = _vector("log_likelihoods", log_likelihoods, count, np.float32)
@@ -198,18 +193,9 @@ def tell(
                 "Missing states of whole numbers need told likelihoods: pass `log_likelihoods`, with any number for a "
                 "missing state."
             )
-    if observation is not None:
-        asked.environment.check_observation(observation)
-        observation = dispatch.arrays(observation)
-    elif asked.observation is not None:
-        observation = asked.observation
-    elif log_likelihoods is not None:
-        observation = _SOME
-    fixed, moving = (
-        (filter, asked.environment, asked.policy),
-        (asked.key, observation, children, log_likelihoods, missing),
-    )
-    state, info = dispatch.call(_tell, fixed, state, moving)
+    seen = _seen(asked, observation, likelihoods=log_likelihoods is not None)
+    moving = asked.key, seen, children, log_likelihoods, missing
+    state, info = dispatch.call(_tell, (filter, asked.environment, asked.policy), state, moving)
     return state, ToldInfo(info.ess, info.log_evidence, info.attempts, info.recovered, info.invalid, absent)
 
 
@@ -217,12 +203,26 @@ _SOME = np.zeros((), np.float32)
 """Stands for an observation that the environment never sees."""
 
 
+def _seen(asked: Asked, observation: Observation, *, likelihoods: bool) -> Observation:
+    """The observation of a step; None if it has none."""
+    if observation is not None:
+        asked.environment.check_observation(observation)
+        return dispatch.arrays(observation)
+    if asked.observation is not None:
+        return asked.observation
+    return _SOME if likelihoods else None
+
+
 def _floating(states: State) -> bool:
     return all(np.issubdtype(leaf.dtype, np.floating) for leaf in jax.tree.leaves(states))
 
 
-def _like(asked: Asked, children: State) -> State:
+def _moved(asked: Asked, children: State) -> State:
     """The children as arrays of the same kinds as the states that were asked for."""
+    if children is None and asked.keys is None:
+        return asked.states
+    if children is None:
+        raise InputError("`tell` needs to know where the states were moved to: pass them as `children`.")
     leaves, structure = jax.tree.flatten(children)
     wanted, expected = jax.tree.flatten(asked.states)
     if structure != expected:
