@@ -16,6 +16,8 @@ EXTRAS = {
     "gymnax": "gymnax",
     "pyspiel": "openspiel",
     "pomdp_py": "pomdp-py",
+    "gymnasium": "gymnasium",
+    "mujoco": "mujoco",
 }
 """The extra of the distribution that installs each optional package."""
 COMMAND_LINE = ("train", "plot", "cli")

@@ -2,6 +2,8 @@
 
 | module | extra | what it does |
 |---|---|---|
+| `gymnasium` | `gymnasium` | turns a Gymnasium environment whose state can be set into a `HostEnvironment` |
+| `mujoco` | `mujoco` | turns MuJoCo models into a `HostEnvironment`, by `mujoco.rollout` |
 | `gymnax` | `gymnax` | turns a gymnax environment into an `Environment` |
 | `openspiel` | `openspiel` | computes the exact posterior at an information state of an OpenSpiel game |
 | `pomdp_py` | `pomdp-py` | turns a finite pomdp-py model into tables, and any belief into the root of its planners |
