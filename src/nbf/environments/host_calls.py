@@ -161,7 +161,7 @@ def host_call(
                 one = shared_leaves[1].unflatten([leaf[places[0]] for leaf in theirs])
                 found = _checked(simulator, name, like, few, one, len(places))
                 jax.tree.map(lambda into, values: into.__setitem__(places, values), made, found)  # noqa: B023
-        return jax.tree.map(lambda leaf: leaf.reshape(*batch, *leaf.shape[1:]), made)
+        return jax.tree.map(lambda leaf: leaf.reshape((*batch, *leaf.shape[1:])), made)
 
     expected, structure = jax.tree.flatten(like)
     kinds = tuple((leaf.shape, leaf.dtype) for leaf in expected)
