@@ -112,6 +112,6 @@ class Plans(Scheduled):
         return jax.tree.map(lambda leaf: leaf[0], self.schedule(key, 1))
 
 
-def problem() -> Problem:
+def problem(particles: int = PARTICLES) -> Problem:
     """The problem, with a large particle filter as reference."""
-    return Problem("touch", Plans(world()), HORIZON, ParticleFilter(PARTICLES), "20000 particles")
+    return Problem("touch", Plans(world()), HORIZON, ParticleFilter(particles), f"{particles} particles")

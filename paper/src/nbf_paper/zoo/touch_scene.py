@@ -31,9 +31,7 @@ SHAPES = np.array([
 
 SCENE = """
 <mujoco>
-  <option timestep="{interval}" gravity="0 0 0" integrator="implicitfast" cone="pyramidal" iterations="8" ls_iterations="8">
-    <flag eulerdamp="disable"/>
-  </option>
+  <option timestep="{interval}" gravity="0 0 0" integrator="implicitfast" iterations="8" ls_iterations="8"/>
   <worldbody>
     <body name="object">
       <joint name="x" type="slide" axis="1 0 0" damping="5"/>
@@ -57,7 +55,7 @@ def set_friction(model: Any, value: float) -> None:
 
 
 def known(push: np.ndarray, parameters: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Where the finger begins, and its speed: a push is (x, y) of its beginning, and how far it goes along each axis."""
+    """Where the finger begins, and its speed. A push is where it begins, and how far it goes along each axis."""
     return np.concatenate([np.zeros(3), push[:2]]), np.concatenate([np.zeros(3), push[2:] / (STEPS * INTERVAL)])
 
 
