@@ -19,7 +19,7 @@ from nbf.testing import check_environment
 
 gymnasium: Any = extra("gymnasium", "gymnasium")
 PLANE = nbf.Box((-4.0, -8.0), (4.0, 8.0), bounded=False)
-PUSH = np.float32([0.7])
+PUSH = np.array([0.7], np.float32)
 
 
 def moved(world, states, policy, seed=0):
@@ -96,7 +96,7 @@ def test_observations_have_the_noise_that_was_asked_for():
     seen = world.simulator.functions["observe"](np.random.default_rng(0), states, states)
     np.testing.assert_allclose(seen.mean(), np.sin(0.6), rtol=0, atol=monte_carlo(0.3, n))
     np.testing.assert_allclose(seen.std(), 0.3, rtol=0, atol=monte_carlo(0.3, n))
-    found = world.simulator.functions["log_likelihood"](np.float32([0.1]), state, state)
+    found = world.simulator.functions["log_likelihood"](np.array([0.1], np.float32), state, state)
     np.testing.assert_allclose(found, scipy.stats.norm.logpdf([0.1], np.sin(0.6), 0.3), **FLOAT)
     quiet = from_gymnasium("Pendulum-v1", space=PLANE, entries=(1,), noise=0.3)
     noise = moved(world, states, PUSH) - moved(quiet, states, PUSH)
@@ -113,14 +113,14 @@ def test_the_pendulum_passes_the_checks():
 def test_a_filter_runs_on_it_and_a_nan_has_no_weight(key):
     world = from_gymnasium("Pendulum-v1", space=PLANE, entries=(0, 1), noise=0.1, process=(0.01, 0.05))
     filter = nbf.ParticleFilter(16)
-    state, info = filter.step(key, filter.init(key, world), np.float32([1.0, 0.0]), world, PUSH)
-    again, _ = filter.step(key, filter.init(key, world), np.float32([1.0, 0.0]), world, PUSH)
+    state, info = filter.step(key, filter.init(key, world), np.array([1.0, 0.0], np.float32), world, PUSH)
+    again, _ = filter.step(key, filter.init(key, world), np.array([1.0, 0.0], np.float32), world, PUSH)
     assert np.isfinite(info.log_evidence)
     assert all(np.array_equal(one, other) for one, other in zip(*map(jax.tree.leaves, (state, again)), strict=True))
     broken = np.array([[0.1, np.nan], [0.1, 0.0]])
     after = moved(world, broken, PUSH)
     assert np.isnan(after[0]).any()
-    weights = world.simulator.functions["log_likelihood"](np.float32([1.0, 0.0]), broken, after)
+    weights = world.simulator.functions["log_likelihood"](np.array([1.0, 0.0], np.float32), broken, after)
     assert weights[0] == -np.inf
     assert np.isfinite(weights[1])
 
@@ -141,7 +141,7 @@ def test_mujoco_environments_agree_with_the_mujoco_adapter():
     env = gymnasium.make(name)
     world = from_gymnasium(name, space=box(4), noise=0.1)
     rng = np.random.default_rng(0)
-    states, action = 0.1 * rng.standard_normal((5, 4)), np.float32([0.4])
+    states, action = 0.1 * rng.standard_normal((5, 4)), np.array([0.4], np.float32)
     model: Any = env.unwrapped.model
     other = MujocoSimulator(model, qpos=(0, 1), qvel=(0, 1), steps=env.unwrapped.frame_skip)
     theirs = other.transition(states, action, {"model": 0, "inputs": None})

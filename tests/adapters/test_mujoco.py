@@ -34,7 +34,7 @@ SCENE = """
   <sensor><velocimeter site="here"/></sensor>
 </mujoco>"""
 SHAPES = ("box", "sphere")
-STEPS, PUSH = 8, np.float32([5.0])
+STEPS, PUSH = 8, np.array([5.0], np.float32)
 SPACE = nbf.Box((-2.0, -2.0, 0.0), (2.0, 2.0, 2.0), bounded=False)
 
 
@@ -85,7 +85,7 @@ def test_a_step_is_that_of_mj_step_bit_for_bit(threads):
 def test_the_model_is_an_input_of_every_step(key):
     """One compiled filter serves all models, and the model that is named is the one that moves."""
     world = environment(process=None)
-    filter, seen = nbf.ParticleFilter(8, threshold=0.0, max_attempts=1), np.float32([0.5])
+    filter, seen = nbf.ParticleFilter(8, threshold=0.0, max_attempts=1), np.array([0.5], np.float32)
     start = filter.init(key, world)
     found = []
     for number, shape in enumerate(SHAPES):
@@ -102,7 +102,7 @@ def test_sensors_are_those_of_the_state_and_controls_may_differ_by_the_step():
     states = init(np.random.default_rng(1), 3, None).astype(np.float64)
     readings = mover.sensors(states, {"model": 0, "inputs": None})
     np.testing.assert_allclose(readings[:, 0], states[:, 1], **EXACT)
-    several = np.repeat(np.float32([[1.0], [-3.0]]), STEPS // 2, axis=0)
+    several = np.repeat(np.array([[1.0], [-3.0]], np.float32), STEPS // 2, axis=0)
     truth = []
     for state in states:
         model = mujoco.MjModel.from_xml_string(SCENE.format(shape="sphere"))
@@ -119,7 +119,7 @@ def test_sensors_are_those_of_the_state_and_controls_may_differ_by_the_step():
 def test_known_coordinates_begin_where_they_are_said_to():
     """A block in the air keeps its speed, whatever the friction; on the ground it loses some."""
     mover = scene(known=lambda policy, parameters: ([0.0, parameters["inputs"]], np.zeros(2)))
-    state, push = np.array([[0.0, 1.0, 1.0]]), np.float32([0.0])
+    state, push = np.array([[0.0, 1.0, 1.0]]), np.array([0.0], np.float32)
     high, low = (mover.transition(state, push, {"model": 1, "inputs": height}) for height in (1.0, 0.0))
     np.testing.assert_allclose(high[0, 1], np.exp(-0.1 * STEPS * 0.01), rtol=1e-3)
     assert low[0, 1] < 0.9 * high[0, 1]
@@ -133,7 +133,7 @@ def test_a_nan_stays_and_an_unstable_state_becomes_one(tmp_path, monkeypatch, ca
     assert np.isnan(after).any(axis=1).tolist() == [False, True, True, False]
     np.testing.assert_array_equal(after[[0, 3]], moved(mover, states[[0, 3]], PUSH))
     weights = environment(mover).simulator.functions["log_likelihood"](
-        np.float32([0.0]), states, after, {"model": np.int32(0), "inputs": None}
+        np.array([0.0], np.float32), states, after, {"model": np.int32(0), "inputs": None}
     )
     assert (weights == -np.inf).tolist() == [False, True, True, False]
 
@@ -171,6 +171,6 @@ def test_errors_say_what_is_wrong():
     mover, states = scene(), np.zeros((1, 3))
     with pytest.raises(InputError, match=r"models 0\.\.1"):
         moved(mover, states, PUSH, 2)
-    for wrong in (None, np.zeros(2), np.float32([np.nan])):
+    for wrong in (None, np.zeros(2), np.array([np.nan], np.float32)):
         with pytest.raises(InputError, match="control"):
             moved(mover, states, wrong)

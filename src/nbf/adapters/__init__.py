@@ -7,6 +7,7 @@
 | `gymnax` | `gymnax` | turns a gymnax environment into an `Environment` |
 | `openspiel` | `openspiel` | computes the exact posterior at an information state of an OpenSpiel game |
 | `pomdp_py` | `pomdp-py` | turns a finite pomdp-py model into tables, and any belief into the root of its planners |
+| `pomdp_py_simulated` | `pomdp-py` | turns any other pomdp-py model into a `HostEnvironment` |
 
 The adapters use only methods of the objects they are given, so none of the packages is imported before it is needed.
 """
