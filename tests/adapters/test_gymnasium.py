@@ -206,3 +206,31 @@ def test_functions_of_ones_own_set_any_state():
     np.testing.assert_array_equal(moved(world, [[1.0], [5.0]], 2.0), [[2.0], [7.0]])
     with pytest.raises(HostError, match="`observe` and `log_likelihood`"):
         from_gymnasium(walk, space=box(1), noise=0.1)
+
+
+def test_a_state_that_is_not_all_there_is_is_refused():
+    class Tired(gymnasium.Env):
+        """Its steps become shorter, which its place does not tell."""
+
+        action_space, observation_space = gymnasium.spaces.Discrete(2), gymnasium.spaces.Box(-9.0, 9.0, (1,))
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            self.place, self.stride = float(self.np_random.normal()), 1.0
+            return np.array([self.place]), {}
+
+        def step(self, action):
+            self.place, self.stride = self.place + self.stride, self.stride / 2
+            return np.array([self.place]), 0.0, False, False, {}
+
+    def build(set_state):
+        simulator = GymnasiumSimulator(Tired, get_state=lambda env: np.array([env.place]), set_state=set_state)
+        from_gymnasium(
+            simulator, space=box(1), observe=lambda rng, states, after: after,
+            log_likelihood=lambda seen, states, after: after[:, 0],
+        )  # fmt: skip
+
+    with pytest.raises(InputError, match="leaves something as it was"):
+        build(lambda env, state: setattr(env, "place", float(state[0])))
+    with pytest.raises(InputError, match="and is read as"):
+        build(lambda env, state: setattr(env, "place", 7.0))

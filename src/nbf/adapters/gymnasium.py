@@ -109,6 +109,33 @@ class GymnasiumSimulator:
                 found.append(np.array(access.get(env)))
         return _stacked(found)
 
+    def check(self) -> int:
+        """See that a state that is set is there, and decides what comes next; an error if not.
+
+        Returns:
+            Entries of a state.
+        """
+        state, access = self.init(np.random.default_rng(0), 1)[0], self.access
+        self.env.action_space.seed(0)
+        action = self.env.action_space.sample()
+        ends = []
+        for start in (state, None, state):
+            if start is not None:
+                access.set(self.env, start)
+                if not np.array_equal(access.get(self.env), start):
+                    raise InputError(
+                        f"The state of {name_of(self.env)} was set to {start}, and is read as {access.get(self.env)}."
+                    )
+            self.env.np_random = np.random.default_rng(0)
+            self.env.step(action)
+            ends.append(np.array(access.get(self.env)))
+        if not np.array_equal(ends[0], ends[2]):
+            raise InputError(
+                f"{name_of(self.env)} goes from {state} to {ends[0]} and, when that state is set again, to {ends[2]}: "
+                "`set_state` leaves something as it was. It must set all that the next step depends on."
+            )
+        return len(state)
+
     def transition(self, rng: np.random.Generator, states: np.ndarray, policy: Any) -> np.ndarray:
         """Step from each of n states.
 
@@ -204,7 +231,7 @@ def from_gymnasium(
             f"The states of {name} are integers, to which no normal noise is added: pass `observe` and "
             "`log_likelihood`, and `process` as a function if there is one."
         )
-    size = simulator.init(np.random.default_rng(0), 1).shape[1]
+    size = simulator.check()
     emission = emission_of(
         simulator.observation, noise, entries, observe, log_likelihood, whose=f"The observations of {name}"
     )
