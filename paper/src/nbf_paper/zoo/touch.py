@@ -73,7 +73,7 @@ def observe(rng: np.random.Generator, states: np.ndarray, next_states: np.ndarra
     return np.minimum((rng.random((len(chances), 1)) > chances).sum(axis=1), SYMBOLS - 1).astype(np.int32)
 
 
-def log_likelihood(observation: np.ndarray, states: Any, next_states: np.ndarray, parameters: Any) -> np.ndarray:
+def log_likelihood(observation: Any, states: Any, next_states: np.ndarray, parameters: Any) -> np.ndarray:
     """log probability of what is felt; -inf in a state that is not a number."""
     sound = np.isfinite(next_states).all(axis=1)
     chances = probabilities(np.where(sound[:, None], next_states, 0.0), parameters)[:, int(observation)]
