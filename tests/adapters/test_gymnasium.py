@@ -50,13 +50,14 @@ def test_classic_control_steps_bit_for_bit(name):
         states.append(np.array(env.unwrapped.state))
     order = np.array([4, 0, 5, 2, 1, 3])
     np.testing.assert_array_equal(moved(world, np.array(states)[order], action), np.array(states)[order + 1])
-    readings = world.simulator.functions["observe"].__self__.clean(np.array(states)[order], ())
+    emit: Any = world.simulator.functions["observe"]
+    readings = emit.__self__.clean(np.array(states)[order], ())
     np.testing.assert_allclose(readings, np.array(observations)[order], **FLOAT)
 
 
 def test_a_pole_that_fell_goes_on_falling_and_no_limit_ends_an_episode():
     world = from_gymnasium("CartPole-v1", space=box(4), noise=0.1)
-    state = np.array([[0.0, 0.0, 1.0, 0.0]])
+    last = state = np.array([[0.0, 0.0, 1.0, 0.0]])
     for _ in range(600):
         last, state = state, moved(world, state, 0)
     assert abs(state[0, 2]) > 1.0

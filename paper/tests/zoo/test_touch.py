@@ -41,7 +41,9 @@ def test_the_finger_is_as_far_as_mujoco_says(touch):
     from nbf_paper.zoo.touch_scene import SHAPES, gap, scene
 
     rng = np.random.default_rng(0)
-    for number, model in enumerate(scene().models):
+    models = scene().models
+    assert len(models) == len(SHAPES)
+    for number, model in enumerate(models):
         states = touch.init(rng, 12, None).astype(np.float64)
         finger = np.array([0.14, -0.05])
         truth = []
@@ -60,7 +62,6 @@ def test_the_finger_is_as_far_as_mujoco_says(touch):
             for k in np.flatnonzero(outside)
         ]
         np.testing.assert_allclose(distance[outside] - nearer, 1e-4, rtol=0.02)
-    assert len(SHAPES) == number + 1
 
 
 def test_what_is_not_touched_stays_and_what_is_touched_is_pushed_on():

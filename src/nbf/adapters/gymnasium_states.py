@@ -91,7 +91,7 @@ def bare(env: Any) -> Any:
                 f"{name_of(env)} is wrapped by {type(env).__name__}, which cannot be kept: wrappers may end an "
                 "episode, or remember. Pass env.unwrapped, and do in `act`, `observe` and `init` what the wrapper did."
             )
-        env = env.env
+        env = getattr(env, "env")  # noqa: B009  (a wrapper's)
     return env
 
 

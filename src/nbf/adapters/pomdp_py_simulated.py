@@ -95,11 +95,13 @@ def simulate_pomdp_py(
     Returns:
         The environment, with pomdp-py's objects.
     """
-    parts = model if isinstance(model, tuple) else (model.transition_model, model.observation_model, model.belief)
-    if any(part is None for part in parts):
+    transition, emission, belief = (
+        model if isinstance(model, tuple) else (model.transition_model, model.observation_model, model.belief)
+    )
+    if transition is None or emission is None or belief is None:
         raise InputError("A simulation needs a transition model, an observation model and a belief.")
     acts, seen = listed_of("actions", actions, model), listed_of("observations", observations, model)
-    calls = Calls(*parts, encode, decode, acts, seen)
+    calls = Calls(transition, emission, belief, encode, decode, acts, seen)
     made = host_environment(
         init=calls.init, transition=calls.transition, observe=calls.observe, log_likelihood=calls.log_likelihood,
         space=space, parameters=jnp.int32(0), symbols=len(seen), emission="state", **options,

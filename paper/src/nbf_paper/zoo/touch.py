@@ -75,7 +75,7 @@ def observe(rng: np.random.Generator, states: np.ndarray, next_states: np.ndarra
 
 def log_likelihood(observation: Any, states: Any, next_states: np.ndarray, parameters: Any) -> np.ndarray:
     """log probability of what is felt; -inf in a state that is not a number."""
-    sound = np.isfinite(next_states).all(axis=1)
+    sound: Any = np.isfinite(next_states).all(axis=1)
     chances = probabilities(np.where(sound[:, None], next_states, 0.0), parameters)[:, int(observation)]
     return np.where(sound, np.log(chances), -np.inf).astype(np.float32)
 
