@@ -92,7 +92,11 @@ ROOMS = (
     Room("nbf_paper.pictures", "arrays for figures beside the records", RECORDS[:5], jax=False),
     Room("nbf_paper.config", "what one run is", (*CORE, "nbf.environments", "nbf_paper.names")),
     Room("nbf_paper.donuts", "the donuts of the paper", CORE),
-    Room("nbf_paper.zoo", "small problems of users' kinds, with references", (*FILTERS, "nbf_paper.names")),
+    Room(
+        "nbf_paper.zoo",
+        "small problems of users' kinds, with references",
+        (*FILTERS, "nbf.adapters", "nbf_paper.names"),
+    ),
     Room("nbf_paper.report", "figures and tables of each experiment", (*RECORDS, "nbf.plot"), jax=False, draws=True),
     Room("nbf_paper.experiments", "what runs and records", (*LIBRARY, "nbf.adapters", *RECORDS, *PAPER, *ZOO)),
     Room(
