@@ -82,7 +82,7 @@ ROOMS = (
     Room("nbf.plot", "figures, and the live view", ("nbf.errors", *READ_AND_WRITTEN), jax=False, draws=True),
     Room("nbf.fitting", "`nbf.fit`: from a family to a trained filter; `nbf.compare`", (*LIBRARY, "nbf.plot")),
     Room("nbf.testing", "checks of an environment, a model or a filter of your own", FILTERS),
-    Room("nbf.adapters", "gymnax, OpenSpiel, pomdp-py", (*FILTERS, "nbf.models")),
+    Room("nbf.adapters", "Gymnasium, MuJoCo, gymnax, OpenSpiel, pomdp-py", (*FILTERS, "nbf.models")),
     Room("nbf.cli", "the command `nbf`", (*LIBRARY, "nbf.fitting", "nbf.testing", "nbf.plot"), draws=True),
     Room("nbf", "the public names", (*LIBRARY, "nbf.fitting", "nbf.testing", "nbf.plot"), jax=False),
     Room("nbf_paper.names", "names of configurations and options, as records have them", jax=False),
@@ -96,7 +96,11 @@ ROOMS = (
     Room("nbf_paper.pictures", "arrays for figures beside the records", RECORDS[:5], jax=False),
     Room("nbf_paper.config", "what one run is", (*CORE, "nbf.environments", "nbf_paper.names")),
     Room("nbf_paper.donuts", "the donuts of the paper", CORE),
-    Room("nbf_paper.zoo", "small problems of users' kinds, with references", (*FILTERS, "nbf_paper.names")),
+    Room(
+        "nbf_paper.zoo",
+        "small problems of users' kinds, with references",
+        (*FILTERS, "nbf.adapters", "nbf_paper.names"),
+    ),
     Room("nbf_paper.report", "figures and tables of each experiment", (*RECORDS, "nbf.plot"), jax=False, draws=True),
     Room("nbf_paper.experiments", "what runs and records", (*LIBRARY, "nbf.adapters", *RECORDS, *PAPER, *ZOO)),
     Room(

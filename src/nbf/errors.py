@@ -17,6 +17,8 @@ EXTRAS = {
     "pyspiel": "openspiel",
     "pomdp_py": "pomdp-py",
     "ray": "ray",
+    "gymnasium": "gymnasium",
+    "mujoco": "mujoco",
 }
 """The extra of the distribution that installs each optional package."""
 COMMAND_LINE = ("train", "plot", "cli")

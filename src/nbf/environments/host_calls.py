@@ -165,7 +165,7 @@ def _in_groups(
             few, one = [leaf[places] for leaf in mine], [np.asarray(leaf[places[0]]) for leaf in theirs]
             found = together(few, one, len(places))
             jax.tree.map(lambda into, values: into.__setitem__(places, values), made, found)  # noqa: B023
-    return jax.tree.map(lambda leaf: leaf.reshape(*batch, *leaf.shape[1:]), made)
+    return jax.tree.map(lambda leaf: leaf.reshape((*batch, *leaf.shape[1:])), made)
 
 
 def _checked(simulator: Simulator, name: str, like: PyTree, own: tuple, shared: tuple, count: int) -> PyTree:

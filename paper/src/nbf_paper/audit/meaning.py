@@ -13,7 +13,7 @@ FILTERS = {
     "Kalman": "kalman", "EKF": "ekf", "UKF": "ukf", "CKF": "ckf", "EnKF": "enkf", "Exact samples": "emp",
     "Fearnhead–Clifford": "branching", "PF + KDE": "pf-kde", "PF": "pf", "Regularized PF": "pf-regularized",
     "Prior": "prior", "Reference": "reference", "Policy inference": "policy-inference", "MCMC": "mcmc",
-    "Resample-move PF": "resample-move", "OpenSpiel's resampler": "openspiel",
+    "Resample-move PF": "resample-move", "PF with injection": "pf-injected", "OpenSpiel's resampler": "openspiel",
 }  # fmt: skip
 MODEL_ARMS = {"paper's flow": "faithful", "paper's flow to the letter": "paper", "wide softmax": "wide"}
 """The arms of models that are called otherwise in tables."""
@@ -34,7 +34,7 @@ def key_of(label: str, experiment: str) -> Key:
     filter = FILTERS.get(name, name)
     if filter not in ("nbf", "approx"):
         return (filter, rest, particles)
-    if experiment in ("zoo", "drift", "plaza"):
+    if experiment in ("zoo", "drift", "plaza", "touch"):
         return (filter, rest.removeprefix("fitted"), particles)
     model, _, update = rest.partition(", ")
     if experiment in ("cards", "cards-play"):

@@ -48,7 +48,8 @@ GRIDS |= {
     "cards-decision": MetricTable("cards-play", "decision_ms", 0),
     "drift": MetricTable("drift", "drift", 2), "drift-early": MetricTable("drift", f"error_at_{EARLY}"),
     "drift-late": MetricTable("drift", f"error_at_{LATE}"), "plaza": MetricTable("plaza", "log_score", 2),
-    "plaza-distance": MetricTable("plaza", "energy"),
+    "plaza-distance": MetricTable("plaza", "energy"), "touch": MetricTable("touch", "log_score", 2),
+    "touch-distance": MetricTable("touch", "energy"), "touch-lost": MetricTable("touch", "lost", 2),
 }  # fmt: skip
 
 
@@ -110,6 +111,11 @@ def plaza_leads(book: Book, table: Printed) -> Answer:
     return _leads(book, table, "plaza")
 
 
+def touch_leads(book: Book, table: Printed) -> Answer:
+    """The same of the object that is found by touch."""
+    return _leads(book, table, "touch")
+
+
 def _leads(book: Book, table: Printed, experiment: str) -> Answer:
     answer = Answer()
     shown: dict[tuple[int, int], list[Line]] = {}
@@ -142,5 +148,8 @@ def cards_worth(book: Book, table: Printed) -> Answer:
     return answer
 
 
-TABLES = {"cards-worth": cards_worth, "zoo-summary": zoo_summary, "zoo-leads": zoo_leads, "plaza-leads": plaza_leads}
+TABLES = {
+    "cards-worth": cards_worth, "zoo-summary": zoo_summary, "zoo-leads": zoo_leads, "plaza-leads": plaza_leads,
+    "touch-leads": touch_leads,
+}  # fmt: skip
 """What derives each table."""
