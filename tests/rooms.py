@@ -39,6 +39,7 @@ READ_AND_WRITTEN = ("nbf.files.regular", "nbf.files.atomic")
 LIBRARY = (
     *FILTERS,
     "nbf.compiling",
+    "nbf.executors",
     "nbf.models",
     "nbf.sources",
     *READ_AND_WRITTEN,
@@ -52,24 +53,27 @@ ZOO = ("nbf_paper.zoo", "nbf.fitting")
 
 ROOMS = (
     Room("nbf.errors", "the error of bad input, and of a missing extra", jax=False),
+    Room("nbf.executors", "who does many calls: this process, others, a Ray cluster", ("nbf.errors",), jax=False),
     Room("nbf.capability", "how an object tells what it can do", ("nbf.errors",)),
     Room("nbf.compiling", "what the compiler is doing, and what it prints about that", jax=False),
-    Room("nbf.dispatch", "one compiled program for calls of one kind"),
+    Room("nbf.dispatch", "one compiled program for calls of one kind", ("nbf.errors",)),
     Room("nbf.calls", "what a call of a filter must fit", ("nbf.errors",)),
     Room("nbf.contracts", "the abstract classes of all others", ("nbf.calls", "nbf.capability", "nbf.dispatch")),
     Room("nbf.capabilities", "what they may offer beyond that", ("nbf.capability", "nbf.contracts")),
     Room("nbf.prng", "named random streams, and draws", ("nbf.errors",)),
     Room("nbf.spaces", "what states are, as numbers for a network", CORE[:6]),
     Room("nbf.resampling", "few weighted points for many; log weights", CORE),
-    Room("nbf.environments", "Gridworld, Goofspiel, Triangulation, linear-Gaussian, your own", CORE),
+    Room(
+        "nbf.environments", "Gridworld, Goofspiel, Triangulation, linear-Gaussian, your own", (*CORE, "nbf.executors")
+    ),
     Room(
         "nbf.beliefs",
         "particles, categorical, Gaussian, kernel density, ...",
         (*CORE, "nbf.dispatch", "nbf.resampling"),
     ),
     Room("nbf.models", "encoders and decoders: what embeds a set of states and samples it anew", MODELS[:-1]),
-    Room("nbf.filters", "every filter", FILTERS[:-1]),
-    Room("nbf.sources", "beliefs to train on", FILTERS),
+    Room("nbf.filters", "every filter", (*FILTERS[:-1], "nbf.dispatch")),
+    Room("nbf.sources", "beliefs to train on", (*FILTERS, "nbf.executors")),
     Room("nbf.files.regular", "reading of regular files alone", jax=False),
     Room("nbf.files.atomic", "files that are only ever replaced whole", ("nbf.errors", "nbf.files.regular"), jax=False),
     Room("nbf.files", "checkpoints, saved states, the shipped model", (*MODELS, *READ_AND_WRITTEN)),
@@ -78,7 +82,7 @@ ROOMS = (
     Room("nbf.plot", "figures, and the live view", ("nbf.errors", *READ_AND_WRITTEN), jax=False, draws=True),
     Room("nbf.fitting", "`nbf.fit`: from a family to a trained filter; `nbf.compare`", (*LIBRARY, "nbf.plot")),
     Room("nbf.testing", "checks of an environment, a model or a filter of your own", FILTERS),
-    Room("nbf.adapters", "gymnax, OpenSpiel, pomdp-py", (*FILTERS, "nbf.models")),
+    Room("nbf.adapters", "Gymnasium, MuJoCo, gymnax, OpenSpiel, pomdp-py", (*FILTERS, "nbf.models")),
     Room("nbf.cli", "the command `nbf`", (*LIBRARY, "nbf.fitting", "nbf.testing", "nbf.plot"), draws=True),
     Room("nbf", "the public names", (*LIBRARY, "nbf.fitting", "nbf.testing", "nbf.plot"), jax=False),
     Room("nbf_paper.names", "names of configurations and options, as records have them", jax=False),
@@ -92,7 +96,11 @@ ROOMS = (
     Room("nbf_paper.pictures", "arrays for figures beside the records", RECORDS[:5], jax=False),
     Room("nbf_paper.config", "what one run is", (*CORE, "nbf.environments", "nbf_paper.names")),
     Room("nbf_paper.donuts", "the donuts of the paper", CORE),
-    Room("nbf_paper.zoo", "small problems of users' kinds, with references", (*FILTERS, "nbf_paper.names")),
+    Room(
+        "nbf_paper.zoo",
+        "small problems of users' kinds, with references",
+        (*FILTERS, "nbf.adapters", "nbf_paper.names"),
+    ),
     Room("nbf_paper.report", "figures and tables of each experiment", (*RECORDS, "nbf.plot"), jax=False, draws=True),
     Room("nbf_paper.experiments", "what runs and records", (*LIBRARY, "nbf.adapters", *RECORDS, *PAPER, *ZOO)),
     Room(

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from nbf import executors as executors
     from nbf import plot as plot
     from nbf import testing as testing
     from nbf.beliefs.categorical import CategoricalBelief as CategoricalBelief
@@ -52,13 +53,17 @@ if TYPE_CHECKING:
     from nbf.environments.gridworld import Gridworld as Gridworld
     from nbf.environments.gridworld import RandomGridworlds as RandomGridworlds
     from nbf.environments.gridworld import gridworld_family as gridworld_family
+    from nbf.environments.host import HostEnvironment as HostEnvironment
+    from nbf.environments.host import host_environment as host_environment
     from nbf.environments.linear_gaussian import LinearGaussian as LinearGaussian
     from nbf.environments.listed import listed_environment as listed_environment
     from nbf.environments.matrices import FiniteEnvironment as FiniteEnvironment
     from nbf.environments.matrices import from_matrices as from_matrices
     from nbf.environments.rollout import rollout as rollout
+    from nbf.errors import HostError as HostError
     from nbf.errors import InputError as InputError
     from nbf.errors import MissingExtraError as MissingExtraError
+    from nbf.errors import WorkerError as WorkerError
     from nbf.evaluation.calibration import Calibration as Calibration
     from nbf.evaluation.calibration import calibrate as calibrate
     from nbf.evaluation.divergence import jensen_shannon as jensen_shannon
@@ -69,6 +74,8 @@ if TYPE_CHECKING:
     from nbf.files.states import load_state as load_state
     from nbf.files.states import save_state as save_state
     from nbf.filters.approximate import ApproxBeliefs as ApproxBeliefs
+    from nbf.filters.asking import Asked as Asked
+    from nbf.filters.asking import AskTell as AskTell
     from nbf.filters.branching import BranchingFilter as BranchingFilter
     from nbf.filters.exact import ExactFilter as ExactFilter
     from nbf.filters.fine_tuned import FineTunedFilter as FineTunedFilter

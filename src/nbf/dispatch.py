@@ -26,6 +26,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import PyTree
 
+from nbf.errors import told_by_host
+
 CACHED_MODULES = 64
 """Flattened modules that are kept; the least recently used one is dropped first."""
 COMPILED_STEPS = 32
@@ -149,7 +151,10 @@ def call(method: Callable, fixed: tuple[PyTree, ...], state: PyTree, moving: PyT
         structures = [flat.structure for flat in flats]
         compiled = _entered(key, _Compiled(method, *structures, state_structure, moving_structure))
     compiled.used = next(_CLOCK)
-    given = compiled.function(*leaves, *state_leaves, *moving_leaves)
+    try:
+        given = compiled.function(*leaves, *state_leaves, *moving_leaves)
+    except (ValueError, RuntimeError) as error:
+        raise told_by_host(error) from None
     result = compiled.result
     after, more = result.structure.unflatten(given)
     if result.is_fixed:

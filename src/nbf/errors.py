@@ -16,6 +16,9 @@ EXTRAS = {
     "gymnax": "gymnax",
     "pyspiel": "openspiel",
     "pomdp_py": "pomdp-py",
+    "ray": "ray",
+    "gymnasium": "gymnasium",
+    "mujoco": "mujoco",
 }
 """The extra of the distribution that installs each optional package."""
 COMMAND_LINE = ("train", "plot", "cli")
@@ -26,8 +29,61 @@ class InputError(ValueError):
     """An argument cannot be used; the message says what was wrong, what was expected, and what to do."""
 
 
+class HostError(InputError):
+    """A simulator that is not JAX failed, or gave something else than it should."""
+
+    latest: HostError | None = None
+    """The one that was raised last, which JAX tells as a text of its own."""
+
+
+def told_by_host(error: Exception) -> Exception:
+    """Find the error of a simulator behind the one that JAX makes of it.
+
+    Args:
+        error: Of a compiled program.
+
+    Returns:
+        The simulator's, with its own traceback; else the error itself.
+    """
+    found, HostError.latest = HostError.latest, None
+    return found if found is not None and str(found) in str(error) else error
+
+
+@contextmanager
+def host_errors() -> Iterator[None]:
+    """Show the error of a simulator as it is, not as JAX tells it. Also a decorator.
+
+    Yields:
+        Nothing; compiled programs are called inside the `with` block.
+    """
+    try:
+        yield
+    except (ValueError, RuntimeError) as error:
+        found = told_by_host(error)
+        if found is error:
+            raise
+        raise found from None
+
+
 class MissingExtraError(InputError, ImportError):
     """A part of the library was used whose extra is not installed."""
+
+
+class WorkerError(InputError):
+    """A call that a worker was to do failed: its function raised, or the worker died or took too long.
+
+    The message names the call, and has the traceback of the worker if there is one.
+    """
+
+    def __init__(self, message: str, number: int | None = None):
+        """Keep the message and the call.
+
+        Args:
+            message: What happened.
+            number: The call, an index of `calls`; None if the error is not of one call.
+        """
+        super().__init__(message)
+        self.number = number
 
 
 def missing_extra(error: ModuleNotFoundError, what: str, *, command_line: bool = False) -> str | None:

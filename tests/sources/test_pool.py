@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -15,6 +16,8 @@ from tolerances import EXACT, FLOAT, monte_carlo
 
 from nbf.environments.triangulation import TriangulationFamily
 from nbf.errors import InputError
+from nbf.executors import Executor, InProcess, Processes
+from nbf.executors.contract import Outcomes
 from nbf.filters.particle import ParticleFilter
 from nbf.models.belief_model import ModelConfig, space_config
 from nbf.models.mixture import MixtureConfig
@@ -77,6 +80,43 @@ def test_the_same_key_makes_the_same_pool_whatever_the_batch_and_progress_counts
     other = SOURCE.pool(jax.random.key(1), episodes=40, samples=SAMPLES, batch=17, advance=done.append)
     np.testing.assert_allclose(other.states, pooled().states[: 40 * (HORIZON + 1)], **FLOAT)
     assert done == [17, 17, 6]
+
+
+class Reversed(Executor):
+    """Does the last call first."""
+
+    def outcomes(self, function: Callable[..., Any], calls: Sequence[tuple]) -> Outcomes:
+        for number in reversed(range(len(calls))):
+            yield number, function(*calls[number])
+
+    def close(self) -> None: ...
+
+
+def test_a_pool_does_not_depend_on_who_makes_it_in_which_order():
+    first, *others = (
+        SOURCE.pool(jax.random.key(1), episodes=40, samples=SAMPLES, batch=17, executor=executor)
+        for executor in (None, InProcess(), Reversed())
+    )
+    for other in others:
+        np.testing.assert_array_equal(other.states, first.states)
+
+
+def test_out_of_time_a_pool_has_the_first_episodes_whole():
+    whole = BeliefPool.of_episodes(SOURCE, jax.random.key(1), episodes=40, samples=SAMPLES, batch=17)
+    options = {"episodes": 40, "samples": SAMPLES, "batch": 17, "seconds": 0.0}
+    part = BeliefPool.of_episodes(SOURCE, jax.random.key(1), **options)
+    np.testing.assert_array_equal(part.states, whole.states[: 17 * (HORIZON + 1)])
+    late = BeliefPool.of_episodes(SOURCE, jax.random.key(1), **options, executor=Reversed())  # the first is the last
+    np.testing.assert_array_equal(late.states, whole.states)
+
+
+@pytest.mark.slow
+def test_a_pool_of_worker_processes_is_that_of_this_process_bit_for_bit():
+    here = SOURCE.pool(jax.random.key(1), episodes=40, samples=SAMPLES, batch=17)
+    with Processes(2) as workers:
+        there = SOURCE.pool(jax.random.key(1), episodes=40, samples=SAMPLES, batch=17, executor=workers)
+    np.testing.assert_array_equal(there.states, here.states)
+    assert there.spaces == here.spaces
 
 
 @pytest.mark.parametrize("wrong", [{"episodes": 0}, {"samples": 0}, {"batch": 0}])

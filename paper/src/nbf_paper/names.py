@@ -94,6 +94,8 @@ GROWING = ("volatility", "search", "switching")
 """Those of them whose beliefs after 200 steps are unlike any of the first 40."""
 EARLY, LATE = 40, 200
 """The steps of a long episode at which errors are compared."""
+TOUCH = "touch"
+"""The configuration in which an object is found by touch, and its experiment."""
 SITES = ("plaza-1", "plaza-2")
 """Of the recordings with a real robot."""
 

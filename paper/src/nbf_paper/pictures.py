@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 import os
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ from nbf.files.atomic import write_atomically
 from nbf.files.regular import read_regular
 from nbf_paper.records import RecordError
 
+_KEPT: ContextVar[dict[str, bytes] | None] = ContextVar("pictures that are kept", default=None)
 LARGEST = 2**28
 """Bytes of the largest picture, packed or unpacked."""
 UNREADABLE = (
@@ -25,11 +28,28 @@ UNREADABLE = (
 
 
 def write_picture(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
-    """Write the arrays of a figure, replacing the file as a whole; the folder is made if there is none."""
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    """Write the arrays of a figure, replacing the file as a whole; the folder is made if there is none.
+
+    Within `kept_pictures` it is kept for later.
+    """
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    if (kept := _KEPT.get()) is not None:
+        kept[Path(path).name] = buffer.getvalue()
+        return
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, buffer.getvalue())
+
+
+@contextlib.contextmanager
+def kept_pictures() -> Iterator[dict[str, bytes]]:
+    """Keep the pictures that are written within, by the names of their files: who records a run writes them."""
+    kept: dict[str, bytes] = {}
+    token = _KEPT.set(kept)
+    try:
+        yield kept
+    finally:
+        _KEPT.reset(token)
 
 
 def read_picture(path: str | os.PathLike[str], shapes: Mapping[str, str], command: str) -> dict[str, np.ndarray]:

@@ -17,7 +17,7 @@ import pytest
 
 from nbf.errors import InputError
 from nbf.files.atomic import ABANDONED, check_writable
-from nbf_paper.records import Record, Run, add, read_records, read_runs, store, write_records
+from nbf_paper.records import Record, Run, add, locks, read_records, read_runs, write_records
 
 EXAMPLE = Record("e", "c", "pf", "", 8, 8, 0, 0, "js", 0.5, None, 1)
 
@@ -26,10 +26,10 @@ KILLED_AT_EVERY_LINE = textwrap.dedent("""
     import os, signal, sys
     from pathlib import Path
     from nbf.files import atomic
-    from nbf_paper.records import store
+    from nbf_paper.records import locks, store
     from nbf_paper.records import Record, Run, add, read_records, read_runs
 
-    FILES, PURE = {store.__file__, atomic.__file__}, {"_parse"}  # which touches no file
+    FILES, PURE = {store.__file__, locks.__file__, atomic.__file__}, {"_parse"}  # which touches no file
 
     def write(value):
         records = [Record("e", "c", "pf", "", 8, 8, 0, step, "js", value, None, 1) for step in range(2)]
@@ -147,7 +147,8 @@ def test_a_folder_that_cannot_be_locked_is_told(tmp_path: Path, monkeypatch: pyt
     abandoned.touch()
     os.utime(abandoned, (0, 0))
     for missing in (False, True):
-        monkeypatch.setattr(store, "fcntl", None if missing else SimpleNamespace(flock=no_locks, LOCK_EX=2))
+        found = None if missing else SimpleNamespace(flock=no_locks, LOCK_EX=2, LOCK_NB=4)
+        monkeypatch.setattr(locks, "fcntl", found)
         with pytest.warns(UserWarning, match=r"cannot be locked.*one program at a time"):
             add(tmp_path, [EXAMPLE], Run(str(missing), 0, "", 0.0, {}, {}))
     assert read_records(tmp_path) == [EXAMPLE]

@@ -2,9 +2,12 @@
 
 | module | extra | what it does |
 |---|---|---|
+| `gymnasium` | `gymnasium` | turns a Gymnasium environment whose state can be set into a `HostEnvironment` |
+| `mujoco` | `mujoco` | turns MuJoCo models into a `HostEnvironment`, by `mujoco.rollout` |
 | `gymnax` | `gymnax` | turns a gymnax environment into an `Environment` |
 | `openspiel` | `openspiel` | computes the exact posterior at an information state of an OpenSpiel game |
 | `pomdp_py` | `pomdp-py` | turns a finite pomdp-py model into tables, and any belief into the root of its planners |
+| `pomdp_py_simulated` | `pomdp-py` | turns any other pomdp-py model into a `HostEnvironment` |
 
 The adapters use only methods of the objects they are given, so none of the packages is imported before it is needed.
 """

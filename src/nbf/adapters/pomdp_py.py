@@ -52,7 +52,7 @@ class PomdpPyModel:
         Returns:
             Its index. Probabilities `Float[A]` in the order of `actions` are policies as well.
         """
-        return _place("action", self.actions, action)
+        return place_of("action", self.actions, action)
 
     def observation(self, observation: Any) -> int:
         """Find the index of a pomdp-py observation.
@@ -63,7 +63,7 @@ class PomdpPyModel:
         Returns:
             Its index: an observation of the environment.
         """
-        return _place("observation", self.observations, observation)
+        return place_of("observation", self.observations, observation)
 
     def state(self, state: Int[np.ndarray | Array, " 1"]) -> Any:
         """Find the pomdp-py state of a state of the environment.
@@ -118,7 +118,7 @@ def from_pomdp_py(
             "Tables need a transition model, an observation model and a belief; this agent has a black box instead."
         )
     listed = {"states": states, "actions": actions, "observations": observations}
-    xs, acts, ys = (_listed(name, given, model) for name, given in listed.items())
+    xs, acts, ys = (listed_of(name, given, model) for name, given in listed.items())
     _check_size(len(xs), len(acts))
     T = np.array([[[transition.probability(end, x, a) for end in xs] for x in xs] for a in acts])  # noqa: N806
     O = np.array([[[emission.probability(y, x, a) for y in ys] for x in xs] for a in acts])  # noqa: E741, N806
@@ -163,8 +163,17 @@ def to_pomdp_py(key: Key[Array, ""], belief: Belief, n: int, state: Callable[[St
     return pomdp_py.Particles(particles)
 
 
-def _listed(name: str, given: Iterable[Any] | None, model: Any) -> tuple[Any, ...]:
-    """All states, actions or observations, without duplicates."""
+def listed_of(name: str, given: Iterable[Any] | None, model: Any) -> tuple[Any, ...]:
+    """List all states, actions or observations, without duplicates.
+
+    Args:
+        name: states, actions or observations.
+        given: What a caller listed, or None.
+        model: An agent that may list them.
+
+    Returns:
+        All of them.
+    """
     if given is None and isinstance(model, tuple):
         raise InputError(f"Models without an agent do not list their {name}; pass {name}=[...].")
     try:
@@ -181,12 +190,22 @@ def _check_size(states: int, actions: int) -> None:
     if entries > LIMIT:
         raise InputError(
             f"A table of {actions} actions and {states} x {states} states (each with its last action, where "
-            f"observations depend on it) has {entries} entries, more than {LIMIT}. Use a particle filter on an "
-            "environment of functions instead: nbf.environment."
+            f"observations depend on it) has {entries} entries, more than {LIMIT}. Use a particle filter on "
+            "nbf.adapters.pomdp_py_simulated.simulate_pomdp_py instead."
         )
 
 
-def _place(kind: str, known: Sequence[Any], one: Any) -> int:
+def place_of(kind: str, known: Sequence[Any], one: Any) -> int:
+    """Find the index of an object.
+
+    Args:
+        kind: What it is, for an error.
+        known: All there are.
+        one: Which.
+
+    Returns:
+        Its index.
+    """
     try:
         return known.index(one)
     except ValueError:

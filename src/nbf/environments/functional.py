@@ -75,11 +75,7 @@ class FunctionalEnvironment(LookAhead, StateEmission):
         return jnp.asarray(self.functions[4](observation, state, policy, *self._more))
 
     def check_observation(self, observation: Observation) -> None:
-        leaves, structure = jax.tree.flatten(observation)
-        if structure != self.structure:
-            raise InputError(f"An observation of this environment is built as {self.structure}; got {structure}.")
-        for value, (shape, dtype) in zip(leaves, self.leaves, strict=True):
-            _check_leaf(np.asarray(value), shape, np.dtype(dtype), self.symbols)
+        check_leaves(observation, self.structure, self.leaves, self.symbols)
 
     @property
     def _more(self) -> tuple[PyTree, ...]:
@@ -170,6 +166,24 @@ def _emission(
             "next_state only."
         )
     return "transition" if found else "state"
+
+
+def check_leaves(
+    observation: Observation, expected: Any, kinds: tuple[tuple[tuple[int, ...], str], ...], symbols: int | None
+) -> None:
+    """Raise unless an observation is built of finite numbers of the expected kinds.
+
+    Args:
+        observation: y.
+        expected: Its tree structure.
+        kinds: Shape and type of each of its leaves.
+        symbols: Where they are integers 0..symbols - 1, their number.
+    """
+    leaves, structure = jax.tree.flatten(observation)
+    if structure != expected:
+        raise InputError(f"An observation of this environment is built as {expected}; got {structure}.")
+    for value, (shape, dtype) in zip(leaves, kinds, strict=True):
+        _check_leaf(np.asarray(value), shape, np.dtype(dtype), symbols)
 
 
 def _check_leaf(value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, symbols: int | None) -> None:

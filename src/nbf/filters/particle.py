@@ -19,8 +19,9 @@ from nbf.beliefs.particles import ParticleBelief
 from nbf.calls import SpaceOf, space_of
 from nbf.capabilities import ContinuousSpace
 from nbf.capability import capability
-from nbf.contracts import Environment, Filter, FilterInfo, Observation, Policy, State
+from nbf.contracts import Environment, FilterInfo, Observation, Policy, State
 from nbf.errors import InputError
+from nbf.filters.asking import AskTell
 from nbf.filters.attempts import diverged, padded, some_weight, until_some_weight
 from nbf.filters.checks import check_counts
 from nbf.resampling.likelihoods import count_invalid, log_likelihoods
@@ -40,7 +41,7 @@ class ParticleState(NamedTuple):
     """What the states are; None if that is not known."""
 
 
-class ParticleFilter(Filter):
+class ParticleFilter(AskTell):
     """SIR with log weights. Where states are those of a `Box`, `log_prob` of its belief is a kernel density on the
     particles (`nbf.beliefs.kde`).
 

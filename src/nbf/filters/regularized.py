@@ -24,8 +24,9 @@ from nbf.beliefs.particles import ParticleBelief
 from nbf.calls import SpaceOf, space_of
 from nbf.capabilities import ContinuousSpace, LookAhead
 from nbf.capability import capability
-from nbf.contracts import Environment, Filter, Observation, Policy, State
+from nbf.contracts import Environment, Observation, Policy, State
 from nbf.errors import InputError
+from nbf.filters.asking import AskTell
 from nbf.filters.attempts import diverged, padded, some_weight, until_some_weight
 from nbf.filters.checks import check_counts, check_unused
 from nbf.filters.regeneration import KernelSmoother, Regeneration, RegenerationInfo
@@ -53,7 +54,7 @@ class RegularizedState(NamedTuple):
     """What the states are; None if that is not known."""
 
 
-class RegularizedParticleFilter(Filter):
+class RegularizedParticleFilter(AskTell):
     """A particle filter over a `Box` or a `Lattice` whose particles are drawn anew from a kernel density when few of
     them explain an observation. Over a box it carries many more points than it simulates. With `LookAhead`, on a box,
     particles are drawn anew at every step: of `candidates` draws those are simulated from which the observation is

@@ -17,7 +17,7 @@ import jax
 from nbf import prng
 from nbf.contracts import BeliefModel, Environment, Family, Filter, Policy
 from nbf.environments.functional import as_family
-from nbf.errors import InputError
+from nbf.errors import InputError, host_errors
 from nbf.filters.checks import check_counts
 from nbf.filters.particle import ParticleFilter
 from nbf.fitting.comparison import Comparison
@@ -41,6 +41,7 @@ class ComparisonStopped(KeyboardInterrupt):
         self.comparison = comparison
 
 
+@host_errors()
 def compare(
     family: Family | Environment | tuple[Environment, Policy],
     fitted: FittedModel | BeliefModel | Sequence[FittedModel | BeliefModel] | None = None,

@@ -25,8 +25,9 @@ from nbf.capability import capability
 from nbf.compiling import without_alarms
 from nbf.contracts import Environment, Family, Filter, Policy, StateSpace
 from nbf.environments.functional import as_family
-from nbf.errors import InputError
+from nbf.errors import InputError, host_errors
 from nbf.evaluation.calibration import calibrate
+from nbf.executors import Executor
 from nbf.fitting.budget import Budget
 from nbf.fitting.fitted import FittedModel
 from nbf.fitting.teacher import (
@@ -99,6 +100,7 @@ def encoder_for(space: StateSpace) -> AnyEncoder:
     return MeanConfig()
 
 
+@host_errors()
 def fit(
     family: Family | Environment | tuple[Environment, Policy],
     *,
@@ -116,6 +118,7 @@ def fit(
     resume: str | Path | None = None,
     trial: int = 16,
     progress: bool = True,
+    executor: Executor | None = None,
 ) -> FittedModel:
     """Train a belief model for the environments and policies of a family.
 
@@ -135,6 +138,7 @@ def fit(
         resume: File of the run in progress, from which a stopped run continues.
         trial: Episodes on which the filter is tried at the end, beside others and its ceiling; 0 for none.
         progress: Whether to show progress bars.
+        executor: Who makes the training beliefs, if they are a filter's (`nbf.executors`); None: this process.
 
     Returns:
         The trained model with its calibration and its trial, in which Ctrl-C raises `TrialStopped`, with the model.
@@ -144,9 +148,8 @@ def fit(
     environment, horizon = _drawn(family, seed), horizon_of(family, horizon)
     taught = {"horizon": horizon, "particles": particles, "teacher": teacher, "wall_band": wall_band}
     config = _model_config(environment.space, decoder, encoder, embedding)
-    settings = training if steps is None else replace(training, steps=steps)
-    fitted = _fitted(seed, family, environment, taught, config, settings, budget, resume, progress)
-    return with_trial(family, fitted, trial, horizon, seed, progress)
+    how = (training if steps is None else replace(training, steps=steps)), budget, resume, progress, executor
+    return with_trial(family, _fitted(seed, family, environment, taught, config, *how), trial, horizon, seed, progress)
 
 
 def _fitted(
@@ -159,12 +162,14 @@ def _fitted(
     budget: Budget,
     resume: str | Path | None,
     progress: bool,
+    executor: Executor | None,
 ) -> FittedModel:
     """The trained model with what is measured of it."""
     source, name, quality = _taught(seed, family, environment, taught)
     purpose = _purpose(config, taught["horizon"], name, taught["wall_band"], environment)
     with without_alarms():
-        trained, before = _train(seed, config, source, environment.space, settings, purpose, budget, resume, progress)
+        how = settings, purpose, budget, resume, progress, executor
+        trained, before = _train(seed, config, source, environment.space, *how)
         fitted = _measured(seed, trained, config, source, name, quality, progress)
         trust = _trust(seed, trained, family, environment, taught["horizon"], progress)
     return replace(fitted, trust=trust, seconds=before + budget.spent)
@@ -195,11 +200,12 @@ def _train(
     budget: Budget,
     resume: str | Path | None,
     progress: bool,
+    executor: Executor | None,
 ) -> tuple[Fitted, float]:
     """Train a new model; also the seconds of training in sessions before this one, if the run was resumed."""
     model = config.build(prng.stream(seed, "fit", "parameters"))
     key, seconds = prng.stream(seed, "fit", "pool"), budget.for_beliefs()
-    pool = pooled(key, source, settings, space, seconds=seconds, progress=progress)
+    pool = pooled(key, source, settings, space, seconds=seconds, progress=progress, executor=executor)
     begin = time.monotonic()
     trained = train(
         model, pool, settings, key=prng.stream(seed, "fit", "training"), resume=resume, progress=progress,

@@ -19,6 +19,7 @@ from nbf.capabilities import ContinuousSpace, Enumerable, Episodic, Prefixes
 from nbf.capability import capability, require
 from nbf.contracts import BeliefSource, Environment, Family, Filter, StateSpace
 from nbf.errors import InputError
+from nbf.executors import Executor
 from nbf.filters.exact import ExactFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.prefixes import PrefixFilter
@@ -193,6 +194,7 @@ def pooled(
     *,
     seconds: float | None = None,
     progress: bool,
+    executor: Executor | None = None,
 ) -> BeliefSource:
     """Replace a filter's beliefs by a pool of those of many episodes; exact ones too, unless they are cheap.
 
@@ -203,6 +205,7 @@ def pooled(
         space: Space of the states.
         seconds: Time after which no more episodes are begun; None for no limit.
         progress: Whether to show a progress bar.
+        executor: Who makes the beliefs of a pool; None: this process.
 
     Returns:
         The source to train on.
@@ -216,7 +219,7 @@ def pooled(
     episodes = -(-max(beliefs, 1) // (source.horizon + 1))
     with Progress("beliefs", episodes, 0, enabled=progress, unit="episode") as bar:
         return BeliefPool.of_episodes(
-            source, key, episodes=episodes, samples=samples, seconds=seconds, advance=bar.advance
+            source, key, episodes=episodes, samples=samples, seconds=seconds, advance=bar.advance, executor=executor
         )
 
 

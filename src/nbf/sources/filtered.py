@@ -14,6 +14,7 @@ from nbf.capability import capability
 from nbf.contracts import BeliefSource, Environment, Family, Filter, FilterState, Policy, State, StateSpace
 from nbf.environments.rollout import at_step, draw_instance, rollout
 from nbf.errors import InputError
+from nbf.executors import Executor
 from nbf.filters.run import run
 from nbf.sources.pool import BeliefPool
 
@@ -117,6 +118,7 @@ class FilterPosteriors(BeliefSource):
         samples: int,
         batch: int = 64,
         advance: Callable[[int], None] = lambda done: None,
+        executor: Executor | None = None,
     ) -> BeliefPool:
         """Make a pool of all beliefs of many episodes, by `BeliefPool.of_episodes`.
 
@@ -126,11 +128,14 @@ class FilterPosteriors(BeliefSource):
             samples: Of each belief.
             batch: Episodes that are made together.
             advance: Called after each batch with the number of episodes in it.
+            executor: Who makes the batches; None: this process.
 
         Returns:
             The pool.
         """
-        return BeliefPool.of_episodes(self, key, episodes=episodes, samples=samples, batch=batch, advance=advance)
+        return BeliefPool.of_episodes(
+            self, key, episodes=episodes, samples=samples, batch=batch, advance=advance, executor=executor
+        )
 
     def _samples(self, key: Key[Array, ""], state: FilterState, environment: Environment, n: int) -> State:
         sample_key, band_key = jax.random.split(key)

@@ -61,7 +61,8 @@ GRIDS |= {
     "cards-error": MetricTable("cards-play", "decision_error", 4),
     "drift": MetricTable("drift", "drift", 2), "drift-early": MetricTable("drift", f"error_at_{EARLY}"),
     "drift-late": MetricTable("drift", f"error_at_{LATE}"), "plaza": MetricTable("plaza", "log_score", 2),
-    "plaza-distance": MetricTable("plaza", "energy"),
+    "plaza-distance": MetricTable("plaza", "energy"), "touch": MetricTable("touch", "log_score", 2),
+    "touch-distance": MetricTable("touch", "energy"), "touch-lost": MetricTable("touch", "lost", 2),
 }  # fmt: skip
 
 
@@ -123,6 +124,11 @@ def plaza_leads(book: Book, table: Printed) -> Answer:
     return _leads(book, table, "plaza")
 
 
+def touch_leads(book: Book, table: Printed) -> Answer:
+    """The same of the object that is found by touch."""
+    return _leads(book, table, "touch")
+
+
 def _leads(book: Book, table: Printed, experiment: str) -> Answer:
     answer = Answer()
     shown: dict[tuple[int, int], list[Line]] = {}
@@ -180,5 +186,6 @@ def cards_reliability(book: Book, table: Printed) -> Answer:
 TABLES = {
     "cards-reliability": cards_reliability, "cards-worth": cards_worth,
     "zoo-summary": zoo_summary, "zoo-leads": zoo_leads, "plaza-leads": plaza_leads,
+    "touch-leads": touch_leads,
 }  # fmt: skip
 """What derives each table."""

@@ -14,6 +14,7 @@ from nbf.cli.command import Command, run, say, table_of
 from nbf.cli.main import Checkpoint
 from nbf.files.atomic import check_writable
 from nbf_paper.cli.audit import Audit
+from nbf_paper.cli.cost import Cost
 from nbf_paper.cli.report import Report
 from nbf_paper.cli.reproduce import Reproduce
 from nbf_paper.cli.selfplay import Selfplay
@@ -110,7 +111,7 @@ class Evaluate(Command):
 
 
 COMMANDS: dict[str, type[Command]] = {
-    kind.__name__.lower(): kind for kind in (Reproduce, Report, Audit, Train, Evaluate, Selfplay)
+    kind.__name__.lower(): kind for kind in (Reproduce, Report, Audit, Cost, Train, Evaluate, Selfplay)
 }
 
 

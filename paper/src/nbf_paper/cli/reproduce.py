@@ -15,9 +15,12 @@ from rich.console import Console
 from tyro.conf import Suppress, arg, subcommand
 
 from nbf.cli.command import FAILED, Command, Flag, is_mistake, say, sentence
+from nbf.errors import InputError
+from nbf.executors import Executor, executor
 from nbf.files.atomic import check_replaceable, check_writable
 from nbf_paper.experiments import choices, demands
 from nbf_paper.experiments.choices.experiment import at_least
+from nbf_paper.experiments.elsewhere import received, work
 from nbf_paper.experiments.job import Job
 
 if TYPE_CHECKING:
@@ -49,6 +52,11 @@ class Reproduce(Command):
     """Folder of the records."""
     runs: Annotated[Path | None, arg(help_behavior_hint="(default: runs; runs-quick with --quick)")] = None
     """Folder of the trainings."""
+    on: Annotated[str | None, arg(help_behavior_hint="(default: here)", metavar="WHERE")] = None
+    """Who does the jobs: here (one after the other), processes or processes:N (of this machine), ray (the cluster of
+    RAY_ADDRESS, else of this machine) or ray://host:port. Records are written here alone. The machines of a cluster
+    need the same code, and must share the folder of the trainings under the same path, or each trains anew what it
+    needs. What measures times runs here in any case."""
     command: Suppress[str] = ""
     """The command as it was typed, for the record."""
 
@@ -59,12 +67,15 @@ class Reproduce(Command):
         return self.results or Path(f"results{ending}"), self.runs or Path(f"runs{ending}")
 
     def answer(self) -> dict[str, Any]:
-        with _compiling_quickly() if self.quick else contextlib.nullcontext():
+        with contextlib.ExitStack() as stack:
+            workers = None if self.on in (None, "here") else stack.enter_context(executor(self.on))
+            if self.quick:
+                stack.enter_context(_compiling_quickly())
             if isinstance(self.experiment, choices.All):
-                return self._everything(self.experiment)
-            return self._one(self.experiment)
+                return self._everything(self.experiment, workers)
+            return self._one(self.experiment, workers)
 
-    def _one(self, experiment: choices.Experiment) -> dict[str, Any]:
+    def _one(self, experiment: choices.Experiment, workers: Executor | None) -> dict[str, Any]:
         """Run one experiment; whatever can be refused is refused before any work."""
         results, runs = self.folders
         folder = results / experiment.name
@@ -76,14 +87,18 @@ class Reproduce(Command):
         for job in left:
             job.check(runs)
         _announce(left)
+        elsewhere = {} if workers is None else self._elsewhere(workers, left, folder)
         done = []
         for number, job in enumerate(todo, start=1):
+            if job.key in elsewhere:
+                done.append(_or_raised(elsewhere[job.key]))
+                continue
             state = "recorded already" if recorded[number - 1] else "to do"
             say(f"[{number}/{len(todo)}] {job.title}: {state}")
             done.append(self._run(job, folder))
         return {"results": str(folder), "runs": done}
 
-    def _everything(self, options: choices.All) -> dict[str, Any]:
+    def _everything(self, options: choices.All, workers: Executor | None) -> dict[str, Any]:
         """Run all that is planned; a job that fails does not stop the others and is reported at the end."""
         results, runs = self.folders
         page = options.html or Path("nbf-report-quick.html" if self.quick else "nbf-report.html")
@@ -93,11 +108,17 @@ class Reproduce(Command):
         for folder in (results, runs, page.parent):
             check_writable(folder)
         _announce([job for _, job in todo], " (less what is recorded already)")
-        done, begin = [], time.monotonic()
+        done, begin, elsewhere = [], time.monotonic(), {}
         for number, (name, job) in enumerate(todo, start=1):
+            if workers is not None and (number == 1 or todo[number - 2][0] != name):
+                jobs = [other for experiment, other in todo if experiment == name]
+                elsewhere = self._elsewhere(workers, jobs, results / name)
             elapsed = timedelta(seconds=round(time.monotonic() - begin))
             say(f"[{number}/{len(todo)}] {elapsed}  {name}: {job.title}")
             with _collected(failed, f"{name}: {job.title}"):
+                if job.key in elsewhere:
+                    done.append({"experiment": name, **_or_raised(elsewhere[job.key])})
+                    continue
                 if not job.is_recorded(results / name):
                     job.check(runs)
                 done.append({"experiment": name, **self._run(job, results / name)})
@@ -143,6 +164,35 @@ class Reproduce(Command):
             new = job.run(folder, self.folders[1], command=self.command, bar=meter)
         return {"run": job.title, "key": job.key, "new": new, "seconds": round(time.monotonic() - begin, 1)}
 
+    def _elsewhere(
+        self, workers: Executor, jobs: Sequence[Job], folder: Path
+    ) -> dict[str, dict[str, Any] | InputError]:
+        """Run what is not recorded yet on workers, and record it here; a job that fails does not stop the others.
+
+        Returns, by the key of the job, what `_run` does, or the error. Jobs that measure times are left out.
+        """
+        runs, found, todo = self.folders[1], {}, []
+        for job in {job.key: job for job in jobs if not job.timed and not job.is_recorded(folder)}.values():
+            try:
+                job.check(runs)
+                todo.append(job)
+            except InputError as error:
+                found[job.key] = error
+        calls = [(job, folder.resolve(), runs.resolve(), self.quick) for job in todo]
+        with contextlib.closing(workers.outcomes(work, calls)) as outcomes:
+            for count, (number, outcome) in enumerate(outcomes, start=1):
+                job = todo[number]
+                try:
+                    measured = received(outcome)
+                    job.record(folder, measured, command=self.command)
+                    seconds = measured.seconds
+                    found[job.key] = {"run": job.title, "key": job.key, "new": True, "seconds": seconds}
+                    told = f"recorded, {seconds:.0f} s of work"
+                except InputError as error:
+                    found[job.key], told = error, "failed"
+                say(f"[{count}/{len(todo)}] {job.title}: {told}")
+        return found
+
     def show(self, answer: dict[str, Any], console: Console) -> None:
         if isinstance(self.experiment, choices.All):
             new = [run["seconds"] for run in answer["runs"] if run["new"]]
@@ -160,6 +210,13 @@ class Reproduce(Command):
 
     def code(self, answer: dict[str, Any]) -> int:
         return FAILED if answer.get("failed") else 0
+
+
+def _or_raised(found: dict[str, Any] | InputError) -> dict[str, Any]:
+    """What a worker's job gave, or its error, raised."""
+    if isinstance(found, InputError):
+        raise found
+    return found
 
 
 def _announce(jobs: Sequence[Job], but: str = "") -> None:

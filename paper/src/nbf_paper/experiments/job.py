@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from nbf.files.atomic import check_writable
+from nbf.files.atomic import check_writable, write_atomically
 from nbf_paper.experiments import demands
 from nbf_paper.experiments.demands import Demand, Size
+from nbf_paper.pictures import kept_pictures
 from nbf_paper.records import Record, Run, add, completed, run_key
 
 
@@ -43,6 +45,20 @@ class Training(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What a job has found, wherever it ran; to be recorded."""
+
+    key: str
+    """Of the run."""
+    records: list[Record]
+    config: dict[str, Any]
+    """For `runs.json`."""
+    seconds: float
+    pictures: dict[str, bytes]
+    """Files of figures, by name."""
+
+
 class Job(ABC):
     """One configuration, arm and seed of an experiment: trained if it has a model of its own, measured, recorded.
 
@@ -51,6 +67,8 @@ class Job(ABC):
 
     seed: int
     """The training seed."""
+    timed: ClassVar[bool] = False
+    """Whether the numbers are times: such a job needs the machine for itself."""
 
     @property
     @abstractmethod
@@ -114,26 +132,35 @@ class Job(ABC):
         return completed(results, run_key(self.label, self.settings_in(results)))
 
     def run(self, results: Path, runs: Path, *, command: str, bar: Counter) -> bool:
-        """Do what is not recorded yet; returns whether there was anything to do.
-
-        A training that was stopped is resumed. Records and run are written together.
-        """
+        """Do what is not recorded yet; returns whether there was anything to do."""
         if self.is_recorded(results):
             return False
         check_writable(results)
+        self.record(results, self.work(results, runs, bar), command=command)
+        return True
+
+    def work(self, results: Path, runs: Path, bar: Counter) -> Measured:
+        """Train and measure, without writing to the folder of the records. A training that was stopped is resumed."""
         settings, training = self.settings_in(results), self.training_run(runs)
         if training is not None:
             training.train()
         start = time.monotonic()
-        records = self.measure(results, runs, bar)
+        with kept_pictures() as pictures:
+            records = self.measure(results, runs, bar)
         total = seconds = round(time.monotonic() - start, 1)
         config: dict[str, Any] = {**settings, **self.notes(), "seconds": seconds}
         if training is not None:
             trained, curve = training.timing()
             total += trained
             config |= {"seconds": {"training": trained, "evaluation": seconds}, "loss_curve": curve}
-        add(results, records, Run(run_key(self.label, settings), self.seed, command, total, config))
-        return True
+        return Measured(run_key(self.label, settings), records, config, total, pictures)
+
+    def record(self, results: Path, measured: Measured, *, command: str) -> None:
+        """Write what was measured: pictures first, then records and run together."""
+        for name, content in measured.pictures.items():
+            write_atomically(results / name, content)
+        run = Run(measured.key, self.seed, command, measured.seconds, measured.config)
+        add(results, measured.records, run)
 
 
 def _steps(settings: dict[str, Any]) -> int | None:

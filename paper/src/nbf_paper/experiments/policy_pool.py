@@ -18,6 +18,7 @@ from nbf.files.atomic import remove_abandoned
 from nbf.files.checkpoint import fill, named_leaves, read_file, read_note, write_file
 from nbf.training.progress import Progress
 from nbf_paper.experiments.ppo import PoolConfig, SelfPlayRun, advance, start
+from nbf_paper.records import alone
 
 Config = TypeVar("Config", bound=PoolConfig)
 SAVE_EVERY = 20.0
@@ -130,7 +131,13 @@ def read_pool(path: Path, wanted: Config | type[Config]) -> tuple[PolicyPool[Con
 
 
 def make_pool(config: Config, path: Path, *, progress: bool = True) -> PolicyPool[Config]:
-    """Make the pool of a file, or resume one that was stopped with Ctrl-C."""
+    """Make the pool of a file, or resume one that was stopped with Ctrl-C; one that another process makes is waited
+    for."""
+    with alone(path.parent):
+        return _made(config, path, progress)
+
+
+def _made(config: Config, path: Path, progress: bool) -> PolicyPool[Config]:
     total, made = config.runs * config.checkpoints, _UnfinishedPool(config)
     remove_abandoned(path.parent, path.name, seconds=0.0)
     if path.exists():

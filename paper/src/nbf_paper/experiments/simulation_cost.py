@@ -192,6 +192,8 @@ def measure(
 class SimulationCostJob(Job):
     """The filters of one domain, timed. Which filters are timed follows from what is on record."""
 
+    timed = True
+
     config: str = TIMED_CONFIGS[0]
     seed: int = 0
     updates: int = 500

@@ -19,6 +19,7 @@ from nbf.training.config import FitConfig
 from nbf.training.fit import Fitted, train
 from nbf.training.loss import Loss
 from nbf_paper.experiments.settings import training_settings
+from nbf_paper.records import alone
 
 
 @dataclass(frozen=True)
@@ -46,17 +47,24 @@ class TrainingRun:
         return self.folder / "model.safetensors"
 
     def train(self) -> Path:
-        """Train, or resume a training that was stopped; returns the path of the model."""
-        if self.path.exists():
-            self.check_same()
-            return self.path
+        """Train, or resume a training that was stopped; returns the path of the model.
+
+        If another process is training it, that one is waited for.
+        """
+        if not self.path.exists():
+            with alone(self.folder):
+                if not self.path.exists():
+                    self._train()
+        self.check_same()
+        return self.path
+
+    def _train(self) -> None:
         parameters, key = (prng.stream(self.seed, *self.stream, name) for name in ("parameters", "training"))
         fitted = train(
             self.model.build(parameters), self.source(), self.training, key=key,
             resume=self.folder / "training.safetensors", title=self.title, loss=self.loss,
         )  # fmt: skip
         self._save(fitted)
-        return self.path
 
     def load(self) -> BeliefModel:
         """The finished model."""

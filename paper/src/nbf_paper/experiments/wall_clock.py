@@ -160,6 +160,8 @@ def records_of(base: Record, metric: str, microseconds: np.ndarray) -> list[Reco
 class WallClockJob(Job):
     """Every row of both tables on one grid."""
 
+    timed = True
+
     config: GridworldConfig
     seed: int = 0
     """The seed of the grid."""

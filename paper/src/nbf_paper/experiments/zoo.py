@@ -131,7 +131,7 @@ class ZooJob(ProblemJob):
         for row in rows:
             bar.describe(f"{self.title}: {row.label}")
             found = episodes.scores(row, bar)
-            records += _records(self, row, found)
+            records += row_records(self, row, found)
             told[row.name, row.arm, row.particles] = found["log_score"].mean(axis=1)
         records += [lead for row in rows for lead in leads(self, row, told)]
         jax.clear_caches()  # some twenty programs of a problem are of no use to the next
@@ -149,19 +149,20 @@ def leads(job: ZooJob, row: FilterRow, told: dict[tuple[str, str, int], np.ndarr
     for metric, other in others.items():
         if other is not None:
             mean, error = mean_and_error(ours - other)
-            yield replace(_base(job, row, len(ours)), metric=metric, value=float(mean), se=float(error))
+            yield replace(base_record(job, row, len(ours)), metric=metric, value=float(mean), se=float(error))
 
 
-def _base(job: ZooJob, row: FilterRow, episodes: int) -> Record:
+def base_record(job: ZooJob, row: FilterRow, episodes: int) -> Record:
+    """A record of a row, to which a metric and its value are to be given."""
     return Record(
         experiment=job.experiment, config=job.problem, filter=row.name, arm=row.arm, particles=row.particles,
         calls=row.calls, seed=job.seed, step=ALL, metric="log_score", value=0.0, se=None, episodes=episodes,
     )  # fmt: skip
 
 
-def _records(job: ZooJob, row: FilterRow, found: dict[str, np.ndarray]) -> list[Record]:
+def row_records(job: ZooJob, row: FilterRow, found: dict[str, np.ndarray]) -> list[Record]:
     """The mean over the steps, and the last step, of each metric."""
-    base, made = _base(job, row, len(found["log_score"])), []
+    base, made = base_record(job, row, len(found["log_score"])), []
     for metric, values in found.items():
         for step, chosen in ((ALL, values.mean(axis=1)), (values.shape[1], values[:, -1])):
             mean, error = mean_and_error(chosen)

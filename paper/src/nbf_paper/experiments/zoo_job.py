@@ -27,6 +27,7 @@ from nbf_paper.experiments.demands import Demand, Size
 from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.experiments.rows import FilterRow, filter_keys
 from nbf_paper.experiments.zoo_scores import Track, scores, tracks
+from nbf_paper.records import alone
 from nbf_paper.zoo import check_name, problem
 from nbf_paper.zoo.problem import Problem
 
@@ -55,14 +56,18 @@ class ZooTraining:
     def train(self) -> Path:
         """Train, or resume a training that was stopped; returns the path of the model."""
         if not self.path.exists():
-            asked = self.problem
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            fitted = fit(
-                asked.family, horizon=asked.horizon, seed=self.seed, steps=self.steps, trial=0,
-                resume=self.path.parent / "training.safetensors",
-            )  # fmt: skip
-            fitted.save(self.path)
+            with alone(self.path.parent):
+                if not self.path.exists():
+                    self._train()
         return self.path
+
+    def _train(self) -> None:
+        asked = self.problem
+        fitted = fit(
+            asked.family, horizon=asked.horizon, seed=self.seed, steps=self.steps, trial=0,
+            resume=self.path.parent / "training.safetensors",
+        )  # fmt: skip
+        fitted.save(self.path)
 
     def check_same(self) -> None:
         """Nothing to check: other settings are another file."""

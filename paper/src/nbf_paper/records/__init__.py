@@ -5,6 +5,7 @@ A folder `results/<experiment>/` holds `records.csv`, one measured number per li
 imports jax, so a report is made without it.
 """
 
+from nbf_paper.records.locks import alone
 from nbf_paper.records.schema import (
     ALL,
     COLUMNS,
@@ -19,6 +20,6 @@ from nbf_paper.records.store import add, completed, read_records, read_runs, rec
 from nbf_paper.records.summaries import Over, Summary, summary
 
 __all__ = [
-    "ALL", "COLUMNS", "Over", "Record", "RecordError", "Row", "Run", "Summary", "add", "completed", "package_versions",
-    "read_records", "read_runs", "records_path", "run_key", "summary", "write_records",
+    "ALL", "COLUMNS", "Over", "Record", "RecordError", "Row", "Run", "Summary", "add", "alone", "completed",
+    "package_versions", "read_records", "read_runs", "records_path", "run_key", "summary", "write_records",
 ]  # fmt: skip

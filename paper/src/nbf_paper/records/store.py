@@ -22,14 +22,9 @@ from typing import Any
 
 from nbf.files.atomic import check_writable, remove_abandoned, write_atomically
 from nbf.files.regular import read_regular
+from nbf_paper.records.locks import flock
 from nbf_paper.records.provenance import TIME_FORMAT, code_version
 from nbf_paper.records.schema import ALL, COLUMNS, Record, RecordError, Run, record_order, to_json
-
-try:
-    import fcntl
-except ImportError:  # Windows has no such locks
-    fcntl = None
-
 
 LATER = ("commit", "clean", "date")
 """What runs were recorded without at first; there it is unknown."""
@@ -179,12 +174,7 @@ def _locked(folder: Path) -> Iterator[None]:
     wait. Where the disk has no such locks, a warning says so."""
     with contextlib.ExitStack() as stack:
         try:
-            if fcntl is None:
-                raise OSError("this system has no locks of folders")
-            # A handle of its own for every lock: threads that shared one would not exclude each other.
-            handle = os.open(folder, os.O_RDONLY)
-            stack.callback(os.close, handle)
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            stack.enter_context(flock(folder))
             remove_abandoned(folder, "records.csv", "runs.json")
         except OSError as error:
             warnings.warn(

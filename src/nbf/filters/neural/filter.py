@@ -22,7 +22,8 @@ from jaxtyping import Array, Float, Int, Key
 from nbf import prng
 from nbf.beliefs.model import ModelBelief
 from nbf.beliefs.particles import ParticleBelief
-from nbf.contracts import BeliefModel, Environment, Filter, FilterInfo, Observation, Policy, State
+from nbf.contracts import BeliefModel, Environment, FilterInfo, Observation, Policy, State
+from nbf.filters.asking import AskTell
 from nbf.filters.attempts import diverged, until_some_weight
 from nbf.filters.checks import check_counts, check_space
 from nbf.filters.neural.correction import Correction, NoCorrection
@@ -36,7 +37,7 @@ from nbf.filters.neural.weighing import weighed
 from nbf.resampling.likelihoods import log_likelihoods
 
 
-class NeuralBayesianFilter(Filter):
+class NeuralBayesianFilter(AskTell):
     """Track the embedding of a belief with a trained model, by `num_particles` calls of the simulator a step.
 
     A filter is a proposal and a correction. Where none is named, the best one that model and environment allow is
