@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -125,10 +126,8 @@ def test_functions_of_one_state_and_where_they_run(key):
         "init": one_init, "transition": one_transition, "observe": one_observe, "log_likelihood": one_log_likelihood,
     }  # fmt: skip
     elsewhere = Backwards()
-    made = [
-        nbf.host_environment(**ones, space=SPACE, batched=False, **more)
-        for more in ({}, {"chunk": 3}, {"chunk": 2, "executor": elsewhere})
-    ]
+    build = functools.partial(nbf.host_environment, **ones, space=SPACE, batched=False)
+    made = [build(), build(chunk=3), build(chunk=2, executor=elsewhere)]
     keys, states = jax.random.split(key, 7), jnp.arange(7.0)[:, None]
     moved = [jax.vmap(one.transition, (0, 0, None))(keys, states, None) for one in made]
     np.testing.assert_array_equal(moved[0], moved[1])

@@ -206,7 +206,7 @@ class CardJob(PoolJob):
         jax.clear_caches()
         return [*records, *self._worth(errors, spent)]
 
-    def record(self, row: CardRow, calls: int, metric: str, value: Any, error: Any, step: Any = ALL) -> Record:
+    def record_of(self, row: CardRow, calls: int, metric: str, value: Any, error: Any, step: Any = ALL) -> Record:
         """A number of a row."""
         return Record(
             experiment="cards", config=self.opponents, filter=row.name, arm=row.arm, particles=row.particles,
@@ -216,9 +216,9 @@ class CardJob(PoolJob):
 
     def errors_of(self, row: CardRow, errors: np.ndarray, calls: int) -> list[Record]:
         """The error of a row's marginals, over all actions and after each."""
-        found = [self.record(row, calls, "marginal_error", *mean_and_error(errors.mean(axis=1)))]
+        found = [self.record_of(row, calls, "marginal_error", *mean_and_error(errors.mean(axis=1)))]
         for place, (value, error) in enumerate(zip(*mean_and_error(errors), strict=True)):
-            found.append(self.record(row, calls, "marginal_error", value, error, FIRST + place))
+            found.append(self.record_of(row, calls, "marginal_error", value, error, FIRST + place))
         return found
 
     def _deals(self, games: Watched) -> list[Record]:
@@ -226,7 +226,7 @@ class CardJob(PoolJob):
         exact, ceiling = CardRow(baselines.tables, "exact", "", 0), CardRow(baselines.tables, "approx", "", 0)
         pairs = ((exact, games.deal_log_prob), (ceiling, games.ceiling_log_prob))
         return [
-            self.record(row, 0, "deal_log_prob", *mean_and_error(np.asarray(found)[:, FIRST - 1 :].mean(axis=1)))
+            self.record_of(row, 0, "deal_log_prob", *mean_and_error(np.asarray(found)[:, FIRST - 1 :].mean(axis=1)))
             for row, found in pairs
         ]
 
@@ -242,7 +242,7 @@ class CardJob(PoolJob):
                 if len(members) < 2:
                     continue
                 value, error = ratio(errors, spent, key, members)
-                found.append(self.record(row, round(spent[key]), f"worth_{kind}", value, error))
+                found.append(self.record_of(row, round(spent[key]), f"worth_{kind}", value, error))
         return found
 
 

@@ -106,5 +106,5 @@ class InterpolatedCardJob(Job):
             members = [key for key in errors if kind_of(key) == kind]
             for key in (key for key in errors if key[0] == "nbf" and len(members) > 1):
                 row = CardRow(baselines.tables, name, arm, key[2])
-                found.append(self.other.record(row, round(spent[key]), "worth", *ratio(errors, spent, key, members)))
+                found.append(self.other.record_of(row, round(spent[key]), "worth", *ratio(errors, spent, key, members)))
         return found

@@ -270,7 +270,7 @@ class LearnedCardJob(Job):
 
     def _likely(self, row: CardRow, calls: int, told: np.ndarray) -> Record:
         value, error = mean_and_error(told[:, FIRST - 1 :].mean(axis=1))
-        return self.plain.record(row, calls, "deal_log_prob", value, error)
+        return self.plain.record_of(row, calls, "deal_log_prob", value, error)
 
 
 def _named(name: str, arm: str, particles: int) -> CardRow:
