@@ -53,8 +53,8 @@ DECODER = FitConfig(steps=600, batch=16, samples=288, optimizer="adam", learning
 LOCATION = FitConfig(steps=3000, batch=32, samples=2, optimizer="adam", learning_rate=2e-3, schedule="cosine")
 """A batch is of games, all actions of each."""
 FINE_TUNING = {512: (3e-3, 32), 4096: (3e-3, 32)}
-"""Calls at each action: learning rate and gradient steps, the best of those tried between 1e-4 and 3e-3, and 4 and 64 (not all pairs) in 24 games between
-training policies."""
+"""Calls at each action: learning rate and gradient steps, the best of those tried (1e-4 to 3e-3, 4 to 64 steps,
+not every pair of them) in 24 games between training policies."""
 
 
 class Tracked(eqx.Module):
