@@ -236,7 +236,9 @@ class _Round:
             if word in (READY, LOADED):
                 self.failed_starts = 0 if word == LOADED else self.failed_starts
             elif was == LOADING:
-                worker.function = None
+                stale, worker.function = worker.function != self.function, None
+                if stale:  # what an earlier call of `map` gave up
+                    continue
                 raise WorkerError(f"A worker cannot load the function: {payload}\n\n{IMPORTABLE}")
             else:
                 yield worker.number, self._outcome(worker.number, word, payload)
