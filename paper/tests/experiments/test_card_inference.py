@@ -61,6 +61,7 @@ def test_many_calls_find_the_posterior(game, key):
     np.testing.assert_allclose(marginals, game.truth[-1], atol=0.03)
 
 
+@pytest.mark.slow
 def test_its_probability_of_a_deal_is_how_often_it_is_drawn(game, key):
     """With so few deals that they are far from the posterior: over many sets of fresh deals, of the likeliest deal."""
     sets = 2000

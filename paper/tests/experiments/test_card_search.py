@@ -123,6 +123,7 @@ def test_it_chooses_among_legal_actions_and_sees_no_hidden_card(games, key):
     np.testing.assert_array_equal(np.asarray(blind), log_probs)
 
 
+@pytest.mark.slow
 def test_it_plays_better_than_chance_and_than_with_one_imagined_deal(key):
     """Points of player 0 on the same deals; the others play at random."""
 
