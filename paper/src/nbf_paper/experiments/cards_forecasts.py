@@ -8,7 +8,7 @@ p a share p is theirs. A hundredth of each belief is the prior's here too.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,20 +26,17 @@ from nbf_paper.experiments import cards_large_baselines as baselines
 from nbf_paper.experiments.card_games import OBSERVER
 from nbf_paper.experiments.cards_large import (
     DRAWS,
-    POLICIES,
     SHARE,
     Believed,
+    LargeCardJob,
     LargeRow,
     Method,
     Seen,
     card_scores,
-    check_large,
     games_of,
     prior,
 )
 from nbf_paper.experiments.job import Counter
-from nbf_paper.experiments.pool_job import PoolJob
-from nbf_paper.experiments.trick_policies import TrickPoolConfig
 from nbf_paper.names import CALIBRATION_BINS, FORECASTS, PREDICTED, WHOLE_DECK
 from nbf_paper.records import ALL, Record
 
@@ -144,21 +141,8 @@ def jackknife(bins: np.ndarray, statistic: Any) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class LargeForecastJob(PoolJob):
-    """Every filter in the games of `LargeCardJob`."""
-
-    seed: int = 0
-    games: int = 96
-    policies: TrickPoolConfig = field(default_factory=lambda: POLICIES)
-    few: bool = False
-    """One row of each kind alone: a quick run."""
-
-    def __post_init__(self) -> None:
-        check_large(self.games, self.policies)
-
-    @property
-    def evaluated(self) -> int:
-        return self.games
+class LargeForecastJob(LargeCardJob):
+    """Every filter in the games of `LargeCardJob`, and what each foretells."""
 
     @property
     def title(self) -> str:

@@ -192,15 +192,6 @@ def card_scores(probs: Float[Array, "k cards owners"], game: Seen) -> Float[Arra
     return jnp.sum(jnp.where(unsettled, told, 0.0), axis=1) / jnp.maximum(jnp.sum(unsettled, axis=1), 1)
 
 
-def check_large(games: int, policies: TrickPoolConfig) -> None:
-    """Raise if there are too few games, or players or actions in them."""
-    if games < 2 or policies.rules.length < ACTIONS[-1] or policies.players != 4:
-        raise InputError(
-            f"2 games at least are needed, of 4 players and {ACTIONS[-1]} actions; got {games} of "
-            f"{policies.players} players and {policies.rules.length} actions."
-        )
-
-
 @dataclass(frozen=True)
 class LargeCardJob(PoolJob):
     """Every filter in games of the whole deck."""
@@ -212,7 +203,12 @@ class LargeCardJob(PoolJob):
     """One row of each kind alone: a quick run."""
 
     def __post_init__(self) -> None:
-        check_large(self.games, self.policies)
+        length, players = self.policies.rules.length, self.policies.players
+        if self.games < 2 or length < ACTIONS[-1] or players != 4:
+            raise InputError(
+                f"2 games at least are needed, of 4 players and {ACTIONS[-1]} actions; got {self.games} of {players} "
+                f"players and {length} actions."
+            )
 
     @property
     def evaluated(self) -> int:
