@@ -18,7 +18,7 @@ from nbf.errors import InputError
 from nbf_paper.audit.meaning import key_of
 from nbf_paper.experiments import card_baselines as baselines
 from nbf_paper.experiments import card_interpolation as interpolation
-from nbf_paper.experiments.belief_play import CardPlayJob
+from nbf_paper.experiments.belief_play import CardPlayJob, CardPlayTimesJob
 from nbf_paper.experiments.card_games import ScriptedPlayer, random_network, watch
 from nbf_paper.experiments.cards import CardJob, kind_of, ratio
 from nbf_paper.experiments.cards_interpolated import InterpolatedCardJob
@@ -218,8 +218,9 @@ def test_impossible_jobs_are_refused(wrong):
         InterpolatedCardJob(CardJob("scripted", games=2, policies=TINY, few=True)),
         CardPlayJob(games=2, simulations=3, policies=TINY),
         CardPlayJob(games=2, simulations=30, rollouts="policies", policies=TINY),
+        CardPlayTimesJob(games=2, simulations=3, policies=TINY),
     ],
-    ids=["interpolated", "ISMCTS", "rollouts by policies"],
+    ids=["interpolated", "ISMCTS", "rollouts by policies", "times"],
 )
 def test_other_jobs_are_recorded_once(job, tmp_path):
     if not isinstance(job, InterpolatedCardJob):

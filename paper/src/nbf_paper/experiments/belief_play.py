@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -173,8 +173,8 @@ class CardPlayJob(PoolJob):
             cost = COSTS.get(f"{name} {calls}" if name == "policy-inference" else name, 0) if self.by_policies else 0
             simulations = max(self.simulations - cost, 2)
 
-            def one(number: int, simulations: int, make: Any = make, checks: bool = name not in UNCHECKED) -> Played:
-                policies, checked = seats[number], checks and not self.by_policies and number < CHECKED
+            def one(number: int, simulations: int, make: Any = make, name: str = name) -> Played:
+                policies, checked = seats[number], self._checks(name, number)
                 return play(
                     rules, prng.fold_in(key, number), policies, make(policies), simulations, number,
                     evaluator=PolicyRollouts(rules, policies, number) if self.by_policies else None,
@@ -187,6 +187,10 @@ class CardPlayJob(PoolJob):
                 found[name, calls].append(one(number, simulations))
                 bar.advance(1)
         return self._records(found)
+
+    def _checks(self, name: str, number: int) -> bool:
+        """Whether a belief is compared with the exact posterior in a game."""
+        return name not in UNCHECKED and not self.by_policies and number < CHECKED
 
     def _beliefs(self, rules: TrickTaking) -> dict[tuple[str, int], Callable[[Any], OhHellResampler | None]]:
         game, ours, tables = game_of(rules), deal_filter(rules, CALLS), HandTableFilter()
@@ -208,24 +212,52 @@ class CardPlayJob(PoolJob):
         }
 
     def _records(self, found: dict[tuple[str, int], list[Played]]) -> list[Record]:
-        blind = np.array([game.points for game in found["prior", 0]])
-        records = []
+        blind, records = np.array([game.points for game in found["prior", 0]]), []
         for (name, calls), games in found.items():
-            points = np.array([game.points for game in games])
-            scores = {
-                "points": points,
-                "decision_ms": np.array([1e3 * np.mean(game.seconds) for game in games]),
-                "resampler_ms": np.array([1e3 * game.resampling for game in games]),
-            }
-            if name != "prior":
-                scores["points_lead"] = points - blind
-            if name in ("nbf", "policy-inference", "exact"):
-                scores["true_deal_ratio"] = np.array([np.mean(game.ratios) for game in games])
-            if name not in UNCHECKED and not self.by_policies:
-                scores["decision_error"] = np.array([np.mean(game.errors) for game in games[:CHECKED] if game.errors])
-            for metric, values in scores.items():
+            for metric, values in self._scores(name, games, blind).items():
                 value, error = (float(number) for number in mean_and_error(values))
                 records.append(Record(
                     "cards-play", self.config, name, "", calls, calls, self.seed, ALL, metric, value, error, len(values)
                 ))  # fmt: skip
         return records
+
+    def _scores(self, name: str, games: list[Played], blind: np.ndarray) -> dict[str, np.ndarray]:
+        """What is measured of a belief, by metric: a number for each game. `blind` are the points with the prior."""
+        points = np.array([game.points for game in games])
+        scores = {"points": points}
+        if name != "prior":
+            scores["points_lead"] = points - blind
+        if name in ("nbf", "policy-inference", "exact"):
+            scores["true_deal_ratio"] = np.array([np.mean(game.ratios) for game in games])
+        if name not in UNCHECKED and not self.by_policies:
+            scores["decision_error"] = np.array([np.mean(game.errors) for game in games[:CHECKED] if game.errors])
+        return scores
+
+
+@dataclass(frozen=True)
+class CardPlayTimesJob(CardPlayJob):
+    """How long the decisions of the first games take: a job of its own, since only times need an idle machine."""
+
+    timed: ClassVar[bool] = True
+    games: int = 20
+
+    @property
+    def title(self) -> str:
+        return f"{super().title}: times"
+
+    @property
+    def label(self) -> str:
+        return f"{self.config}/times/{self.seed}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings, "measured": "times"}
+
+    def _checks(self, name: str, number: int) -> bool:
+        return False
+
+    def _scores(self, name: str, games: list[Played], blind: np.ndarray) -> dict[str, np.ndarray]:
+        return {
+            "decision_ms": np.array([1e3 * np.mean(game.seconds) for game in games]),
+            "resampler_ms": np.array([1e3 * game.resampling for game in games]),
+        }

@@ -26,9 +26,11 @@ class CardsPlay(Experiment):
     """Of each search with rollouts by the policies, less what a belief costs."""
     rollouts: tuple[str, ...] = ()
     """random, policies: how leaves are played out. Both by default, with --quick random alone."""
+    times: bool = True
+    """Also time the decisions of some of the games, last of all: that needs an idle machine."""
 
     def jobs(self, amount: Amount) -> Sequence[Job]:
-        from nbf_paper.experiments.belief_play import ROLLOUTS, CardPlayJob
+        from nbf_paper.experiments.belief_play import ROLLOUTS, CardPlayJob, CardPlayTimesJob
         from nbf_paper.experiments.trick_policies import TrickPoolConfig
 
         policies = TrickPoolConfig(runs=2, checkpoints=2, timesteps=64) if amount.few else TrickPoolConfig()
@@ -37,12 +39,17 @@ class CardsPlay(Experiment):
 
         counts = {ROLLOUTS[0]: self.simulations, ROLLOUTS[1]: self.policy_simulations}
 
-        def job(kind: str, seed: int) -> Job:
+        def job(kind: str, seed: int) -> CardPlayJob:
             if kind not in counts:
                 raise InputError(f"Rollouts are one of {', '.join(ROLLOUTS)}; got {kind!r}.")
             return CardPlayJob(seed, games, 5 if amount.few else counts[kind], kind, policies)
 
-        return [job(kind, seed) for kind in kinds for seed in amount.seeds]
+        def times(of: CardPlayJob) -> Job:
+            few = min(of.games, CardPlayTimesJob.games)
+            return CardPlayTimesJob(of.seed, few, of.simulations, of.rollouts, of.policies)
+
+        played = [job(kind, seed) for kind in kinds for seed in amount.seeds]
+        return [*played, *map(times, played)] if self.times else played
 
     @staticmethod
     def page(folder: Path) -> Page:
