@@ -175,6 +175,8 @@ def test_a_bad_name_lists_what_is_possible(name: str) -> None:
 # --- no orphans ----------------------------------------------------------------------------------
 
 SCRIPT = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests that a shell runs in the background inherit SIG_IGN
 import chores
 from nbf.executors import Processes
 if __name__ == "__main__":

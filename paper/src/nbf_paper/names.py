@@ -96,6 +96,10 @@ EARLY, LATE = 40, 200
 """The steps of a long episode at which errors are compared."""
 TOUCH = "touch"
 """The configuration in which an object is found by touch, and its experiment."""
+ACROBOT = "acrobot"
+"""Gymnasium's acrobot of which only the elbow is seen."""
+CROSSING_SIMULATORS = (ACROBOT, TOUCH)
+"""Simulators that are not JAX, with which filters are timed."""
 SITES = ("plaza-1", "plaza-2")
 """Of the recordings with a real robot."""
 

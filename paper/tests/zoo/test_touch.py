@@ -109,7 +109,8 @@ def test_injection_replaces_the_lightest_particles_by_new_ones(key):
 
 
 def test_an_episode_is_lost_where_a_uniform_guess_is_better():
-    from nbf_paper.experiments.touch import TouchJob, lost
+    from nbf_paper.experiments.simulator_job import lost
+    from nbf_paper.experiments.touch import TouchJob
 
     row = FilterRow(ParticleFilter(32), "pf", "", 32, 32)
     found = lost(TouchJob(), row, np.array([-3.0, -1.0, 2.0, -9.0]), -2.0)
@@ -118,17 +119,18 @@ def test_an_episode_is_lost_where_a_uniform_guess_is_better():
 
 @pytest.mark.slow
 def test_every_row_is_scored(tmp_path, monkeypatch):
-    from nbf_paper.experiments import touch as experiment
+    from nbf_paper.experiments import simulator_job
+    from nbf_paper.experiments.touch import TouchJob
     from nbf_paper.experiments.zoo import ZooEvaluation
 
     sizes = ZooEvaluation(
         episodes=2, samples=8, particle_filters=(8,), regularized_filters=(), branching_filters=(), neural_filters=()
     )
-    monkeypatch.setattr(experiment, "model_rows", lambda *given: ())
-    monkeypatch.setattr(experiment, "PRIOR", 16)
-    monkeypatch.setattr(experiment.TouchJob, "training_run", lambda self, runs: SimpleNamespace(load=lambda: None))
+    monkeypatch.setattr(simulator_job, "model_rows", lambda *given: ())
+    monkeypatch.setattr(simulator_job, "PRIOR", 16)
+    monkeypatch.setattr(TouchJob, "training_run", lambda self, runs: SimpleNamespace(load=lambda: None))
     bar: Any = SimpleNamespace(describe=lambda text: None, advance=lambda done: None)
-    records = experiment.TouchJob(evaluation=sizes, reference=64).measure(tmp_path, tmp_path, bar)
+    records = TouchJob(evaluation=sizes, reference=64).measure(tmp_path, tmp_path, bar)
     found = {(record.filter, record.metric) for record in records if record.step == ALL}
     metrics = ("log_score", "energy", "lost")
     assert found == {(row, metric) for row in ("reference", "prior", "pf") for metric in metrics}

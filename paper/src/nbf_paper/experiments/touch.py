@@ -1,103 +1,23 @@
-"""Find an object by touch (`nbf_paper.zoo.touch`): filters that make as many calls of MuJoCo, with a fitted model.
-
-| row | filter |
-|---|---|
-| `reference` | 20 000 particles, run once more |
-| `prior` | 2048 particles without observations |
-| `pf`, `pf-injected`, `pf-regularized` | without a network; the second begins a twentieth of its particles anew |
-| `nbf` | the default neural filter of the fitted model, and of an untrained one |
-| `approx` | its ceiling: the fitted model applied to samples of the reference's posterior |
-
-There is no Kalman filter among them: what is felt is a symbol, with no mean and no noise to linearise.
-"""
+"""Find an object by touch (`nbf_paper.zoo.touch`): what is run and recorded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar
 
-import jax
-import numpy as np
-
-from nbf import prng
-from nbf.capabilities import ContinuousSpace
-from nbf.capability import require
-from nbf.contracts import Environment
-from nbf.evaluation.batches import mean_and_error
-from nbf.filters.approximate import ApproxBeliefs
-from nbf.filters.neural import NeuralBayesianFilter
-from nbf.filters.particle import ParticleFilter
-from nbf.filters.prediction import PredictionFilter
-from nbf.fitting.fit import fit
-from nbf.fitting.fitted import FittedModel
-from nbf_paper.experiments import demands
-from nbf_paper.experiments.demands import Demand, Size
-from nbf_paper.experiments.injected import InjectedParticleFilter
-from nbf_paper.experiments.job import Counter
-from nbf_paper.experiments.rows import FilterRow
-from nbf_paper.experiments.zoo import ZooEvaluation, ZooJob, base_record, leads, row_records
-from nbf_paper.experiments.zoo_job import ZooTraining, without_network
+from nbf_paper.experiments.simulator_job import SimulatorJob
+from nbf_paper.experiments.zoo import ZooEvaluation
 from nbf_paper.names import TOUCH
-from nbf_paper.records import Record
 from nbf_paper.zoo import touch
 from nbf_paper.zoo.problem import Problem
 
-PRIOR = 2048
-"""Particles of the prior."""
-EPISODE_SECONDS = 120.0
-"""Of all rows of one episode, about: three of them run the reference."""
-
 
 @dataclass(frozen=True)
-class TouchTraining(ZooTraining):
-    """A model that `nbf.fit` trains with a smaller teacher than its default, since MuJoCo is what takes the time."""
-
-    teacher: int
-    """Particles of the filter whose beliefs are learned."""
-
-    @property
-    def path(self) -> Path:
-        """The file of the finished model."""
-        return self.folder / f"teacher-{self.teacher}" / f"steps-{self.steps}" / "model.safetensors"
-
-    def train(self) -> Path:
-        """Train, or resume a training that was stopped; returns the path of the model."""
-        if not self.path.exists():
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            fitted = fit(
-                self.problem.family, horizon=self.problem.horizon, seed=self.seed, particles=self.teacher,
-                steps=self.steps, trial=0, resume=self.path.parent / "training.safetensors",
-            )  # fmt: skip
-            fitted.save(self.path)
-        return self.path
-
-
-def baseline_rows(asked: Problem, environment: Environment, seed: int, settings: ZooEvaluation) -> Iterator[FilterRow]:
-    """The filters without a model."""
-    yield FilterRow(asked.reference, "reference", "", 0, 0)
-    yield FilterRow(PredictionFilter(ParticleFilter(PRIOR)), "prior", "", 0, 0)
-    yield from (FilterRow(ParticleFilter(n), "pf", "", n, n) for n in settings.particle_filters)
-    for n in settings.regularized_filters:
-        yield FilterRow(InjectedParticleFilter(ParticleFilter(n)), "pf-injected", "", n, n)
-        yield without_network(asked, environment, n, seed)
-
-
-def model_rows(asked: Problem, fitted: FittedModel, seed: int, settings: ZooEvaluation) -> Iterator[FilterRow]:
-    """The filters with a model, and its ceiling."""
-    yield FilterRow(ApproxBeliefs(fitted.model, settings.approx_samples, truth=asked.reference), "approx", "", 0, 0)
-    yield from (FilterRow(fitted.filter(n), "nbf", "", n, n) for n in settings.neural_filters)
-    untrained = fitted.config.build(prng.stream(seed, "touch", "untrained"))
-    sizes = settings.untrained_filters
-    yield from (FilterRow(NeuralBayesianFilter(untrained, n), "nbf", "untrained", n, n) for n in sizes)
-
-
-@dataclass(frozen=True)
-class TouchJob(ZooJob):
+class TouchJob(SimulatorJob):
     """A model is trained on random shapes and plans, and every filter is scored on others."""
 
     experiment: ClassVar[str] = "touch"
+    episode_seconds: ClassVar[float] = 120.0
     problem: str = TOUCH
     evaluation: ZooEvaluation = field(
         default_factory=lambda: ZooEvaluation(
@@ -105,59 +25,8 @@ class TouchJob(ZooJob):
             neural_filters=(32, 128, 512), branching_filters=(),
         )
     )  # fmt: skip
-    teacher: int = 512
-    """Particles of the filter whose beliefs are learned."""
     reference: int = touch.PARTICLES
-    """Particles of the reference."""
-
-    def __post_init__(self) -> None:
-        """There is one problem."""
 
     @property
     def asked(self) -> Problem:
         return touch.problem(self.reference)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings, "teacher": self.teacher, "prior": PRIOR, "reference": self.reference}
-
-    def notes(self) -> dict[str, Any]:
-        return {"horizon": touch.HORIZON, "reference": self.asked.accuracy}
-
-    def sizes(self) -> list[Size]:
-        def taken(count: int) -> Demand:
-            return Demand(1e5 * count, EPISODE_SECONDS * count)
-
-        return [Size("--episodes", self.evaluated, taken), Size("--steps", self.steps, demands.steps)]
-
-    def training_run(self, runs: Path) -> TouchTraining:
-        return TouchTraining(runs / "touch" / str(self.seed), self.asked, self.seed, self.steps, self.teacher)
-
-    def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
-        settings, asked = self.evaluation, self.asked
-        bar.describe(f"{self.title}: episodes")
-        episodes = self.episodes_of(asked, settings.samples, asked.horizon)
-        fitted = self.training_run(runs).load()
-        space = require(episodes.environment.space, ContinuousSpace, "touch", "Use a Box.")
-        nowhere = -float(np.sum(np.log(2.0 * space.scale)))
-        rows = [
-            *baseline_rows(asked, episodes.environment, self.seed, settings),
-            *model_rows(asked, fitted, self.seed, settings),
-        ]
-        records: list[Record] = []
-        told: dict[tuple[str, str, int], np.ndarray] = {}
-        for row in rows:
-            bar.describe(f"{self.title}: {row.label}")
-            found = episodes.scores(row, bar)
-            records += [*row_records(self, row, found), lost(self, row, found["log_score"][:, -1], nowhere)]
-            told[row.name, row.arm, row.particles] = found["log_score"].mean(axis=1)
-        records += [lead for row in rows for lead in leads(self, row, told)]
-        jax.clear_caches()
-        return records
-
-
-def lost(job: ZooJob, row: FilterRow, last: np.ndarray, nowhere: float) -> Record:
-    """The share of episodes at whose end a belief gives the true pose less density than the uniform distribution over
-    the table does."""
-    mean, error = mean_and_error((last < nowhere).astype(float))
-    return replace(base_record(job, row, len(last)), metric="lost", value=float(mean), se=float(error))

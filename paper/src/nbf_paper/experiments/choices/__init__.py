@@ -17,6 +17,7 @@ from nbf_paper.experiments.choices.beyond import Beyond
 from nbf_paper.experiments.choices.cards import Cards, CardsPlay
 from nbf_paper.experiments.choices.classical import Classical
 from nbf_paper.experiments.choices.convergence import Convergence
+from nbf_paper.experiments.choices.crossing import Crossing
 from nbf_paper.experiments.choices.donuts import Donuts
 from nbf_paper.experiments.choices.drift import Drift
 from nbf_paper.experiments.choices.experiment import Amount, Experiment, Part
@@ -32,16 +33,16 @@ from nbf_paper.experiments.choices.wall_clock import WallClock
 from nbf_paper.experiments.choices.zoo import Zoo
 
 __all__ = [
-    "EXPERIMENTS", "Ablation", "All", "Amount", "Beyond", "Cards", "CardsPlay", "Classical", "Convergence", "Donuts",
-    "Drift", "Experiment", "FineTuned", "Goofspiel", "GoofspielLarge", "Gridworld", "Part", "Plaza", "SimulationCost",
-    "Touch", "Triangulation", "WallClock", "Zoo",
+    "EXPERIMENTS", "Ablation", "All", "Amount", "Beyond", "Cards", "CardsPlay", "Classical", "Convergence", "Crossing",
+    "Donuts", "Drift", "Experiment", "FineTuned", "Goofspiel", "GoofspielLarge", "Gridworld", "Part", "Plaza",
+    "SimulationCost", "Touch", "Triangulation", "WallClock", "Zoo",
 ]  # fmt: skip
 
 EXPERIMENTS: dict[str, type[Experiment]] = {
     kind.name: kind
     for kind in (
         Gridworld, Donuts, Goofspiel, GoofspielLarge, Triangulation, FineTuned, Convergence, Classical, Beyond,
-        SimulationCost, WallClock, Zoo, Ablation, Drift, Plaza, Touch, Cards, CardsPlay,
+        SimulationCost, WallClock, Zoo, Ablation, Drift, Plaza, Touch, Crossing, Cards, CardsPlay,
     )
 }  # fmt: skip
 """By name. `nbf-paper reproduce all` and the report follow this order: an experiment comes after those whose records

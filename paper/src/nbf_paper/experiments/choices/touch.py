@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nbf_paper.experiments.choices.experiment import Amount, Experiment
 from nbf_paper.experiments.job import Job
 from nbf_paper.report.tables import Page
+
+if TYPE_CHECKING:
+    from nbf_paper.experiments.touch import TouchJob
+    from nbf_paper.experiments.zoo import ZooEvaluation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,20 +24,26 @@ class Touch(Experiment):
     quick = Amount(steps=2, episodes=2, few=True)
 
     def jobs(self, amount: Amount) -> Sequence[Job]:
-        from nbf_paper.experiments.touch import TouchJob
-
-        usual = TouchJob()
-        scored = replace(usual.evaluation, episodes=amount.episodes_or(usual.evaluation.episodes))
-        job = replace(usual, steps=amount.checked_steps() or usual.steps, evaluation=scored)
-        if amount.few:
-            few = replace(
-                scored, particle_filters=(32,), regularized_filters=(32,), neural_filters=(32,), approx_samples=64
-            )
-            job = replace(job, evaluation=few, teacher=64, reference=512)
-        return [replace(job, seed=seed) for seed in amount.seeds]
+        return [replace(touch_job(amount), seed=seed) for seed in amount.seeds]
 
     @staticmethod
     def page(folder: Path) -> Page:
         from nbf_paper.report import touch
 
         return touch.page(folder)
+
+
+def touch_job(amount: Amount) -> TouchJob:
+    """The job of the first seed."""
+    from nbf_paper.experiments.touch import TouchJob
+
+    usual = TouchJob()
+    scored = replace(usual.evaluation, episodes=amount.episodes_or(usual.evaluation.episodes))
+    job = replace(usual, steps=amount.checked_steps() or usual.steps, evaluation=scored)
+    return replace(job, evaluation=few_filters(scored), teacher=64, reference=512) if amount.few else job
+
+
+def few_filters(scored: ZooEvaluation) -> ZooEvaluation:
+    """One size of each filter."""
+    few = (32,)
+    return replace(scored, particle_filters=few, regularized_filters=few, neural_filters=few, approx_samples=64)
