@@ -66,6 +66,7 @@ def test_the_history_of_a_deal_is_the_sum_of_its_likelihoods(game, key):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("baseline", "tolerance"),
     [

@@ -75,6 +75,7 @@ def listed():
     return game, np.einsum("d,dco->co", weights / weights.sum(), np.eye(4)[every])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("method", "n"),
     [
