@@ -45,8 +45,9 @@ LONGEST = (
     "experiments/test_selfplay.py", "tests/cli/test_cli.py", "training/test_training.py", "training/test_resume.py",
     "filters/test_particle_filter.py", "filters/test_regeneration.py", "filters/test_calls.py",
     "experiments/test_shipped.py", "filters/test_asking.py", "adapters/test_oh_hell.py", "experiments/test_cards.py",
-    "zoo/test_zoo.py", "executors/test_processes.py", "filters/test_interpolating.py", "environments/test_hidden_hands.py",
-    "experiments/test_cards_large.py", "experiments/test_cards_learned.py", "experiments/test_card_search.py",
+    "zoo/test_zoo.py", "executors/test_processes.py", "filters/test_interpolating.py",
+    "environments/test_hidden_hands.py", "experiments/test_cards_large.py", "experiments/test_cards_learned.py",
+    "experiments/test_card_search.py",
 )  # fmt: skip
 """Files that take ten seconds or more: they are begun first, so that at the end no worker waits long for another."""
 
