@@ -119,7 +119,7 @@ def check_divisible(count: int, devices: Devices, what: str) -> None:
         )
 
 
-def check_devices(devices: Devices) -> None:
+def check_devices(devices: Any) -> None:
     """Raise `InputError` unless these are different devices of one kind, at least one.
 
     Args:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import numpy as np
 import optax
 
 import nbf
-from nbf.training import intervals
+from nbf.training import fit, intervals
 from nbf.training.config import optimizer_of
 from nbf.training.fit import TrainingStopped, train, training_chunk
 from nbf.training.loss import batch_loss
@@ -30,6 +32,12 @@ FAMILY = nbf.RandomGridworlds(3, 2, 1, 1)
 SOURCE = nbf.ExactPosteriors(FAMILY, 3)
 KEY, FOUR = jax.random.key(12), jax.devices()
 Found = dict[str, Any]
+
+
+@functools.cache
+def compiled(devices: tuple[jax.Device, ...] | None) -> Any:
+    """One program for all runs on the same devices: compiling is what takes the time."""
+    return training_chunk(SOURCE, eqx.partition(untrained(), eqx.is_inexact_array)[1], CONFIG, None, devices)
 
 
 def untrained() -> Any:
@@ -115,6 +123,20 @@ def shares() -> Found:
     }
 
 
+def refused() -> Found:
+    """What is said of a batch of six."""
+    told = []
+    for attempt in (
+        lambda: train(untrained(), SOURCE, replace(CONFIG, batch=6), key=KEY, progress=False, devices=FOUR),
+        lambda: nbf.shard(jnp.zeros((6, 2)), FOUR),
+    ):
+        try:
+            attempt()
+        except nbf.InputError as error:
+            told.append(str(error))
+    return dict(zip(("refused_training", "refused_batch"), told, strict=True))
+
+
 def filtered() -> Found:
     """Eight episodes on one device, and over four."""
     environment, policy = FAMILY.sample(jax.random.key(0))
@@ -143,7 +165,9 @@ def filtered() -> Found:
 
 if __name__ == "__main__":
     file = Path(sys.argv[1])
-    found = {**one_step_at_a_time(), **trained("one", None), **trained("four", FOUR), **shares(), **filtered()}
+    found = {**one_step_at_a_time(), **shares(), **filtered(), **refused()}
+    fit.training_chunk = lambda *given: compiled(given[-1] and tuple(given[-1]))
+    found |= {**trained("one", None), **trained("four", FOUR)}
     found |= resumed("to_four", file.with_name("a.safetensors"), None, FOUR)
     found |= resumed("to_one", file.with_name("b.safetensors"), FOUR, None)
     np.savez(file, **found)

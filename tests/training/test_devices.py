@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,11 @@ import pytest
 from tolerances import FLOAT
 
 import nbf
+from nbf.devices import check_devices
 from nbf.training.fit import train
 
 PROGRAM = Path(__file__).with_name("four_devices.py")
-SOURCE = nbf.ExactPosteriors(nbf.RandomGridworlds(3, 2, 1, 1), 3)
-CONFIG = nbf.FitConfig(steps=20, batch=8, samples=8)
+ONE = jax.devices()[:1]
 
 
 @pytest.fixture(scope="module")
@@ -62,27 +61,50 @@ def test_episodes_over_four_devices_are_those_of_one(found: dict[str, np.ndarray
     assert found["gathered"] == 0, "devices wait for each other's episodes"
 
 
-class Another:
-    """A device of another kind, which this machine does not have."""
-
-
 WRONG = {
-    "empty": ([], "devices is empty"),
+    "empty": ([], "is empty.* Give at least one"),
     "a name": ("cpu", "sequence of JAX devices"),
     "a number": (4, "sequence of JAX devices"),
     "numbers": ([0, 1], "sequence of JAX devices"),
-    "twice": ([jax.devices()[0]] * 2, "twice"),
+    "twice": ([*ONE, *ONE], "twice.* Give each of them once"),
 }
 
 
 @pytest.mark.parametrize(("devices", "message"), WRONG.values(), ids=WRONG)
-def test_what_is_no_sequence_of_devices_is_refused(devices: Any, message: str, tmp_path: Path):
+def test_what_is_no_sequence_of_devices_is_refused(devices: Any, message: str):
+    with pytest.raises(nbf.InputError, match=message):
+        check_devices(devices)
+
+
+def test_every_way_in_refuses_wrong_devices(tmp_path: Path):
+    """Before anything is drawn, compiled or written."""
+    family, path = nbf.RandomGridworlds(3, 2, 1, 1), tmp_path / "run.safetensors"
     model = nbf.EnumeratedConfig((3, 3), embedding=4).build(jax.random.key(2))
-    path = tmp_path / "run.safetensors"
+    source, config = nbf.ExactPosteriors(family, 3), nbf.FitConfig(steps=20, batch=8, samples=8)
+    with pytest.raises(nbf.InputError, match="is empty"):
+        train(model, source, config, key=jax.random.key(0), progress=False, devices=[], resume=path)
+    with pytest.raises(nbf.InputError, match="is empty"):
+        nbf.fit(family, devices=[], progress=False, resume=path)
+    with pytest.raises(nbf.InputError, match="is empty"):
+        nbf.shard(jnp.zeros(4), [])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ({}, "leading axes of no array at all"),
+        (jnp.zeros(()), "leading axes of none"),
+        ((jnp.zeros(4), np.zeros((6, 4))), "leading axes of 4, 6.* give it to the compiled function"),
+        (jnp.zeros((0, 3)), "The batch has 0 entries.* multiple of 1, such as 1"),
+    ],
+)
+def test_what_is_no_batch_is_refused(batch: Any, message: str):
     with pytest.raises(nbf.InputError, match=message):
-        train(model, SOURCE, CONFIG, key=jax.random.key(0), progress=False, devices=devices, resume=path)
-    assert not path.exists()
-    with pytest.raises(nbf.InputError, match=message):
-        nbf.shard(jnp.zeros(4), devices)
-    with pytest.raises(nbf.InputError, match=message):
-        nbf.fit(nbf.RandomGridworlds(3, 2, 1, 1), devices=devices, progress=False)
+        nbf.shard(batch, ONE)
+
+
+def test_a_batch_that_four_devices_cannot_share_is_refused(found: dict[str, np.ndarray]):
+    expected = "6 entries, which 4 devices cannot share equally. Choose a multiple of 4, such as 8, or fewer devices."
+    assert str(found["refused_training"]) == f"The batch of training has {expected}"
+    assert str(found["refused_batch"]) == f"The batch has {expected}"

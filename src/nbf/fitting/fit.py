@@ -148,14 +148,9 @@ def fit(
     """
     check_trial(trial)
     budget, family, network = Budget.of(minutes, steps), as_family(family), (decoder, encoder, embedding)
-    taught = {
-        "horizon": horizon_of(family, horizon),
-        "particles": particles,
-        "teacher": teacher,
-        "wall_band": wall_band,
-    }
+    made = {"horizon": horizon_of(family, horizon), "particles": particles, "teacher": teacher, "wall_band": wall_band}
     how = (training if steps is None else replace(training, steps=steps)), budget, resume, progress, executor, devices
-    return with_trial(family, _fitted(seed, family, taught, network, *how), trial, taught["horizon"], seed, progress)
+    return with_trial(family, _fitted(seed, family, made, network, *how), trial, made["horizon"], seed, progress)
 
 
 def _fitted(
