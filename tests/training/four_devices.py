@@ -91,9 +91,9 @@ def resumed(name: str, path: Path, first: Any, then: Any) -> Found:
     """Half of a run on some devices, and the rest on others."""
     add = TrainingRun.add
 
-    def stopping(run: TrainingRun, loss: Any) -> None:
-        add(run, loss)
-        if run.steps == STEPS // 2:
+    def stopping(self: TrainingRun, loss: Any) -> None:
+        add(self, loss)
+        if self.steps == STEPS // 2:
             signal.raise_signal(signal.SIGINT)
 
     TrainingRun.add = stopping
@@ -152,14 +152,14 @@ def filtered() -> Found:
         return jax.vmap(one)(keys, observations)
 
     divided = nbf.shard((keys, np.asarray(observations)), FOUR)
-    many = embeddings(*divided)
-    program = embeddings.lower(*divided).compile().as_text()
+    program = embeddings.lower(*divided).compile()
+    many = program(*divided)
     return {
         "filtered_on_one": embeddings(keys, observations),
         "filtered_on_four": many,
         "episodes_of_a_device": [shard.data.shape[0] for shard in many.addressable_shards],
         "devices_of_episodes": [shard.device.id for shard in many.addressable_shards],
-        "gathered": len(re.findall(r"all-gather|all-to-all", program)),
+        "gathered": len(re.findall(r"all-gather|all-to-all", str(program.as_text()))),
     }
 
 
