@@ -39,6 +39,7 @@ READ_AND_WRITTEN = ("nbf.files.regular", "nbf.files.atomic")
 LIBRARY = (
     *FILTERS,
     "nbf.compiling",
+    "nbf.devices",
     "nbf.executors",
     "nbf.models",
     "nbf.sources",
@@ -56,6 +57,7 @@ ROOMS = (
     Room("nbf.executors", "who does many calls: this process, others, a Ray cluster", ("nbf.errors",), jax=False),
     Room("nbf.capability", "how an object tells what it can do", ("nbf.errors",)),
     Room("nbf.compiling", "what the compiler is doing, and what it prints about that", jax=False),
+    Room("nbf.devices", "a batch over several devices", ("nbf.errors",)),
     Room("nbf.dispatch", "one compiled program for calls of one kind", ("nbf.errors",)),
     Room("nbf.calls", "what a call of a filter must fit", ("nbf.errors",)),
     Room("nbf.contracts", "the abstract classes of all others", ("nbf.calls", "nbf.capability", "nbf.dispatch")),
@@ -77,7 +79,11 @@ ROOMS = (
     Room("nbf.files.regular", "reading of regular files alone", jax=False),
     Room("nbf.files.atomic", "files that are only ever replaced whole", ("nbf.errors", "nbf.files.regular"), jax=False),
     Room("nbf.files", "checkpoints, saved states, the shipped model", (*MODELS, *READ_AND_WRITTEN)),
-    Room("nbf.training", "the optimisation loop", (*CORE, "nbf.compiling", *READ_AND_WRITTEN, "nbf.files")),
+    Room(
+        "nbf.training",
+        "the optimisation loop",
+        (*CORE, "nbf.compiling", "nbf.devices", *READ_AND_WRITTEN, "nbf.files"),
+    ),
     Room("nbf.evaluation", "divergence, scores, calibration", (*CORE, "nbf.resampling", "nbf.beliefs")),
     Room("nbf.plot", "figures, and the live view", ("nbf.errors", *READ_AND_WRITTEN), jax=False, draws=True),
     Room("nbf.fitting", "`nbf.fit`: from a family to a trained filter; `nbf.compare`", (*LIBRARY, "nbf.plot")),

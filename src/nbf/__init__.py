@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from nbf.contracts import Filter as Filter
     from nbf.contracts import FilterInfo as FilterInfo
     from nbf.contracts import StateSpace as StateSpace
+    from nbf.devices import shard as shard
     from nbf.environments.functional import One as One
     from nbf.environments.functional import environment as environment
     from nbf.environments.goofspiel import Goofspiel as Goofspiel

@@ -33,7 +33,7 @@ def quick(monkeypatch):
     """Chunks of five steps, compiled once for all runs but those of another length."""
     make = training.training_chunk
 
-    def once(source, static, config):
+    def once(source, static, config, *_):
         return CHUNKS.setdefault(replace(config, steps=1), make(source, static, config))
 
     monkeypatch.setattr(intervals, "CHUNK", 5)

@@ -46,7 +46,7 @@ COMPILED = {}
 make_chunk = training.training_chunk
 
 
-def compiled_once(source, static, config):
+def compiled_once(source, static, config, *_):
     """The same runs are trained over and over here; compiling is what takes the time."""
     what = (id(source), jax.tree.structure(static), config, intervals.CHUNK)
     return COMPILED.setdefault(what, make_chunk(source, static, config))

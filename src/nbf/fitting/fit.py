@@ -24,6 +24,7 @@ from nbf.capabilities import ContinuousSpace, FiniteSpace, SequenceSpace
 from nbf.capability import capability
 from nbf.compiling import without_alarms
 from nbf.contracts import Environment, Family, Filter, Policy, StateSpace
+from nbf.devices import Devices, check_divisible
 from nbf.environments.functional import as_family
 from nbf.errors import InputError, host_errors
 from nbf.evaluation.calibration import calibrate
@@ -119,6 +120,7 @@ def fit(
     trial: int = 16,
     progress: bool = True,
     executor: Executor | None = None,
+    devices: Devices | None = None,
 ) -> FittedModel:
     """Train a belief model for the environments and policies of a family.
 
@@ -139,36 +141,39 @@ def fit(
         trial: Episodes on which the filter is tried at the end, beside others and its ceiling; 0 for none.
         progress: Whether to show progress bars.
         executor: Who makes the training beliefs, if they are a filter's (`nbf.executors`); None: this process.
+        devices: Devices that share the beliefs of each training step, as in `nbf.train`; None: the default device.
 
     Returns:
         The trained model with its calibration and its trial, in which Ctrl-C raises `TrialStopped`, with the model.
     """
     check_trial(trial)
-    budget, family = Budget.of(minutes, steps), as_family(family)
-    environment, horizon = _drawn(family, seed), horizon_of(family, horizon)
-    taught = {"horizon": horizon, "particles": particles, "teacher": teacher, "wall_band": wall_band}
-    config = _model_config(environment.space, decoder, encoder, embedding)
-    how = (training if steps is None else replace(training, steps=steps)), budget, resume, progress, executor
-    return with_trial(family, _fitted(seed, family, environment, taught, config, *how), trial, horizon, seed, progress)
+    budget, family, network = Budget.of(minutes, steps), as_family(family), (decoder, encoder, embedding)
+    made = {"horizon": horizon_of(family, horizon), "particles": particles, "teacher": teacher, "wall_band": wall_band}
+    how = (training if steps is None else replace(training, steps=steps)), budget, resume, progress, executor, devices
+    return with_trial(family, _fitted(seed, family, made, network, *how), trial, made["horizon"], seed, progress)
 
 
 def _fitted(
     seed: int,
     family: Family,
-    environment: Environment,
     taught: dict[str, Any],
-    config: ModelConfig,
+    network: tuple[AnyDecoder | None, AnyEncoder | None, int],
     settings: FitConfig,
     budget: Budget,
     resume: str | Path | None,
     progress: bool,
     executor: Executor | None,
+    devices: Devices | None,
 ) -> FittedModel:
     """The trained model with what is measured of it."""
+    if devices is not None:  # before beliefs are made, which takes long
+        check_divisible(settings.batch, devices, "The batch of training")
+    environment = _drawn(family, seed)
+    config = _model_config(environment.space, *network)
     source, name, quality = _taught(seed, family, environment, taught)
     purpose = _purpose(config, taught["horizon"], name, taught["wall_band"], environment)
     with without_alarms():
-        how = settings, purpose, budget, resume, progress, executor
+        how = settings, purpose, budget, resume, progress, executor, devices
         trained, before = _train(seed, config, source, environment.space, *how)
         fitted = _measured(seed, trained, config, source, name, quality, progress)
         trust = _trust(seed, trained, family, environment, taught["horizon"], progress)
@@ -201,6 +206,7 @@ def _train(
     resume: str | Path | None,
     progress: bool,
     executor: Executor | None,
+    devices: Devices | None,
 ) -> tuple[Fitted, float]:
     """Train a new model; also the seconds of training in sessions before this one, if the run was resumed."""
     model = config.build(prng.stream(seed, "fit", "parameters"))
@@ -210,7 +216,7 @@ def _train(
     trained = train(
         model, pool, settings, key=prng.stream(seed, "fit", "training"), resume=resume, progress=progress,
         title=f"{type(config.decoder).__name__} for {space.signature}", purpose=purpose, held_out=source,
-        seconds=budget.for_training(),
+        seconds=budget.for_training(), devices=devices,
     )  # fmt: skip
     return trained, max(0.0, trained.seconds - (time.monotonic() - begin))
 

@@ -24,6 +24,7 @@ import optax
 from jaxtyping import Array, Float, Key, PyTree
 
 from nbf.contracts import BeliefModel, BeliefSource, State, StateSpace
+from nbf.devices import Devices, batch_sharding, check_divisible, gather, replicate, replicated_sharding
 from nbf.errors import InputError
 from nbf.files.atomic import remove_abandoned
 from nbf.training import intervals
@@ -57,7 +58,9 @@ class TrainingStopped(KeyboardInterrupt):
     """The run was interrupted; its progress is in the file given as `resume`, if there is one."""
 
 
-def training_chunk(source: BeliefSource, static: PyTree, config: FitConfig, loss: Loss | None = None) -> Callable:
+def training_chunk(
+    source: BeliefSource, static: PyTree, config: FitConfig, loss: Loss | None = None, devices: Devices | None = None
+) -> Callable:
     """Compile `intervals.CHUNK` steps of training.
 
     Args:
@@ -65,11 +68,14 @@ def training_chunk(source: BeliefSource, static: PyTree, config: FitConfig, loss
         static: The part of the model that is not trained, as `equinox.partition` leaves it.
         config: Settings of the run.
         loss: Loss of a batch; None is `batch_loss`.
+        devices: Devices that share the beliefs of a step, each with all parameters; None is the default device.
 
     Returns:
         A function (parameters, optimizer state, key, first step, last step of the run) -> (parameters, optimizer state,
         mean loss) that donates its first two arguments.
     """
+    if devices is not None:
+        check_divisible(config.batch, devices, "The batch of training")
     large, small = large_arrays(source)
 
     def data(source: BeliefSource, key: Key[Array, ""]) -> tuple[State, StateSpace]:
@@ -93,10 +99,22 @@ def training_chunk(source: BeliefSource, static: PyTree, config: FitConfig, loss
         keys = jax.vmap(lambda i: jax.random.split(jax.random.fold_in(key, i)))(first + jnp.arange(intervals.CHUNK))
         # Data for the whole chunk at once: small arrays one step at a time would cost mostly overhead.
         states, space = jax.vmap(lambda key: data(source, key))(keys[:, 0])
+        if devices is not None:  # the compiler divides what comes before and after, and sums gradients over devices
+            states, space = jax.lax.with_sharding_constraint((states, space), batch_sharding(devices, axis=1))
         (parameters, state), losses = jax.lax.scan(step, (parameters, state), (keys[:, 1], states, space))
         return parameters, state, jnp.mean(losses)
 
+    if devices is not None:
+        return _on_each(chunk, devices, large)
     return functools.partial(jax.jit(chunk, donate_argnums=(0, 1)), large=large)
+
+
+def _on_each(chunk: Callable, devices: Devices, large: PyTree) -> Callable:
+    """A compiled chunk whose arguments and results each of the devices has."""
+    compiled = jax.jit(chunk, donate_argnums=(0, 1), out_shardings=replicated_sharding(devices))
+    large = replicate(large, devices)
+    # What begins, or comes from a file, is on the default device; what a chunk gave is left where it is.
+    return lambda *arguments: compiled(*replicate(arguments, devices), large=large)
 
 
 def train(
@@ -112,6 +130,7 @@ def train(
     held_out: BeliefSource | None = None,
     loss: Loss | None = None,
     seconds: float | None = None,
+    devices: Devices | None = None,
 ) -> Fitted:
     """Train a model on a source of beliefs.
 
@@ -125,38 +144,43 @@ def train(
         progress: Whether to show a progress bar.
         title: Title of the progress bar.
         purpose: What is trained on what; a `resume` file with another purpose is refused.
-        held_out: Source of the beliefs for early stopping; None is `source`. A pool needs another one, as its own
-            beliefs are trained on.
+        held_out: Source of the beliefs for early stopping, other than a pool that is trained on; None is `source`.
         loss: Loss of a batch; None is `batch_loss`. A run with another loss cannot use `patience` or `random_sets`.
         seconds: Time for compilation and training, which bounds the steps; a resumed run keeps its number of them.
+        devices: Devices that share the beliefs of each step; others may resume the run. None is the default device.
 
     Returns:
         The trained model, with its losses and the time taken.
     """
-    if loss is not None and (config.patience or config.random_sets):
-        raise InputError("patience and random_sets belong to the loss of belief models; leave them out with a `loss`.")
+    _check_loss(loss, config)
     parameters, static = eqx.partition(model, eqx.is_inexact_array)
     parameters = jax.tree.map(jnp.copy, parameters)  # the compiled loop consumes its inputs; the model given stays
-    path, state = Path(resume) if resume is not None else None, optimizer_of(config).init(parameters)
-    chunk = training_chunk(source, static, config, *(() if loss is None else (loss,)))
+    path, state = None if resume is None else Path(resume), optimizer_of(config).init(parameters)
+    chunk = training_chunk(source, static, config, loss, devices)
     if seconds is not None:
         start = parameters, state
         config = replace(config, steps=steps_within(seconds, path, chunk, start, config, key, progress=progress))
     run = TrainingRun(parameters, state, config, run_identity(config, key, purpose))
     _resume(run, path)
-    check = held_out_loss(source if held_out is None else held_out, static, config, key)
+    check = held_out_loss(source if held_out is None else held_out, static, config, key, devices)
     with Progress(title, config.steps, run.steps, enabled=progress) as bar:
         _optimize(run, chunk, check, key, path, bar)
-    return _finished(run, static)
+    return _finished(run, static, devices)
 
 
-def _finished(run: TrainingRun, static: PyTree) -> Fitted:
+def _check_loss(loss: Loss | None, config: FitConfig) -> None:
+    if loss is not None and (config.patience or config.random_sets):
+        raise InputError("patience and random_sets belong to the loss of belief models; leave them out with a `loss`.")
+
+
+def _finished(run: TrainingRun, static: PyTree, devices: Devices | None) -> Fitted:
     """The result of a run that has ended."""
     if run.steps < run.config.steps and not run.stalled:
         raise TrainingStopped(f"stopped at step {run.steps} of {run.config.steps}")
     run.check_finite()
     losses, checks = np.asarray(run.losses, np.float32), np.asarray(run.held_out, np.float32)
-    return Fitted(eqx.combine(run.parameters, static), losses, run.seconds, checks)
+    parameters = run.parameters if devices is None else gather(run.parameters)
+    return Fitted(eqx.combine(parameters, static), losses, run.seconds, checks)
 
 
 def _resume(run: TrainingRun, path: Path | None) -> None:
@@ -201,7 +225,7 @@ def _optimize(
 
 
 def held_out_loss(
-    source: BeliefSource, static: PyTree, config: FitConfig, key: Key[Array, ""]
+    source: BeliefSource, static: PyTree, config: FitConfig, key: Key[Array, ""], devices: Devices | None = None
 ) -> Callable[[PyTree], Float[Array, ""]]:
     """Make a function that evaluates parameters on held-out beliefs.
 
@@ -210,6 +234,7 @@ def held_out_loss(
         static: The part of the model that is not trained.
         config: Settings of the run.
         key: Random key of the run.
+        devices: Devices that the parameters will be on; None is the default device.
 
     Returns:
         A function from parameters to their loss.
@@ -219,7 +244,10 @@ def held_out_loss(
     @functools.cache
     def drawn() -> tuple[State, StateSpace]:
         keys = jax.random.split(data_key, HELD_OUT_BELIEFS)
-        return eqx.filter_jit(jax.vmap(lambda key, source: source.sample(key, config.samples), (0, None)))(keys, source)
+        drawn = eqx.filter_jit(jax.vmap(lambda key, source: source.sample(key, config.samples), (0, None)))(
+            keys, source
+        )
+        return replicate(drawn, devices)
 
     @jax.jit
     def loss(parameters: PyTree, states: State, space: StateSpace) -> Float[Array, ""]:
