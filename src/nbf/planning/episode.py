@@ -1,0 +1,74 @@
+"""Episodes that are played with a filter and a search."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from nbf.contracts import Environment, Filter, FilterState, State
+from nbf.planning.search import TreeSearch
+from nbf.planning.task import Action, Task
+
+
+class Played(eqx.Module):
+    """One episode. Arrays have a leading axis, the steps; those after its end are padding."""
+
+    total: Float[Array, ""]
+    """The discounted return."""
+    rewards: Float[Array, " steps"]
+    """0 after the end."""
+    alive: Bool[Array, " steps"]
+    """Whether the step was taken."""
+    actions: Action
+    states: State
+    """After each step."""
+    calls: Int[Array, ""]
+    """How often the searches simulated the environment; what the filter does comes on top of it."""
+    recovered: Int[Array, ""]
+    """Steps at which the filter could not explain the observation."""
+    invalid: Int[Array, ""]
+    """Rewards and values that were no numbers, in searches or in the world."""
+
+
+def play(
+    key: Key[Array, ""], filter: Filter, environment: Environment, task: Task, search: TreeSearch, steps: int
+) -> Played:
+    """Play one episode: search, act, observe, filter. To be traced: batches of episodes are a `vmap`.
+
+    Args:
+        key: Random key.
+        filter: Any filter.
+        environment: The world, and the one that filter and search know.
+        task: What is to be decided.
+        search: How.
+        steps: Of the episode at most.
+
+    Returns:
+        What happened.
+    """
+    world_key, filter_key, step_key = jax.random.split(key, 3)
+    start = environment.init(world_key)
+
+    def step(carried: tuple[State, FilterState, Array], key: Key[Array, ""]) -> tuple[tuple, tuple]:
+        state, belief, over = carried
+        search_key, move_key, look_key, filter_key = jax.random.split(key, 4)
+        decision = search.decide(search_key, filter.belief(belief, environment), environment, task)
+        arrived = environment.transition(move_key, state, decision.action)
+        seen = environment.observe(look_key, state, arrived)
+        reward = task.reward_of(state, decision.action, arrived, environment)
+        sound = jnp.isfinite(reward)
+        after, info = filter.update(filter_key, belief, seen, environment, decision.action)
+        told = (
+            jnp.where(over | ~sound, 0.0, reward), ~over, decision.action, arrived,
+            jnp.where(over, 0, decision.calls), info.recovered & ~over,
+            jnp.where(over, 0, decision.invalid + ~sound),
+        )  # fmt: skip
+        return (arrived, after, over | task.is_over(arrived, environment)), told
+
+    first = start, filter.init(filter_key, environment), task.is_over(start, environment)
+    keys = jax.random.split(step_key, steps)
+    _, (rewards, alive, actions, states, calls, recovered, invalid) = jax.lax.scan(step, first, keys)
+    total = jnp.sum(rewards * task.discount ** jnp.arange(steps))
+    return Played(total, rewards, alive, actions, states, jnp.sum(calls), jnp.sum(recovered), jnp.sum(invalid))
