@@ -150,7 +150,10 @@ def test_its_page_has_every_table(tmp_path):
     values = {"log_score": -3.5, "energy": 0.25, "lost": 0.125, "lead_over_equal_calls": 0.75}
     records = [*(record(*pair) for pair in values.items()), record("log_score", -4.0, "pf-injected")]
     add(tmp_path, records, Run("touch/0", 0, "command", 1.0, {}))
-    tables = page(tmp_path).tables
+    made = page(tmp_path)
+    tables = made.tables
+    assert set(made.captions) == {*tables, *made.figures}
+    made.figures["touch.png"]()
     assert "-3.50 ± 0.10" in tables["touch"]
     assert "PF with injection (32)" in tables["touch"]
     assert "0.250 ± 0.100" in tables["touch-distance"]
