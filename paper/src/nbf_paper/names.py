@@ -100,6 +100,8 @@ ACROBOT = "acrobot"
 """Gymnasium's acrobot of which only the elbow is seen."""
 CROSSING_SIMULATORS = (ACROBOT, TOUCH)
 """Simulators that are not JAX, with which filters are timed."""
+TIMES_ENDING = "-times"
+"""The end of a configuration's name in the records of these times."""
 SITES = ("plaza-1", "plaza-2")
 """Of the recordings with a real robot."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -9,20 +10,31 @@ import jax
 import numpy as np
 import pytest
 from extras import extra
-from jobs import run_twice
+from jobs import Bar, run_twice
 from tolerances import EXACT
 
 import nbf.testing
 from nbf.errors import InputError
+from nbf_paper.audit.check import audit
 from nbf_paper.experiments.choices import Amount, Crossing
+from nbf_paper.experiments.crossing import episode_times
 from nbf_paper.names import ACROBOT
-from nbf_paper.records import ALL, Record, Run, add
+from nbf_paper.records import ALL, Record, Run, add, read_runs
 from nbf_paper.report import crossing
-from nbf_paper.report.crossing import Timed, call_cost, others_need, wins_from
+from nbf_paper.report.crossing import (
+    Timed,
+    call_cost,
+    equal_time,
+    lead,
+    others_need,
+    significant,
+    wins_from,
+)
+from nbf_paper.report.tables import insert_table
 
 
 def timed(filter: str, calls: int, microseconds: float, level: float) -> Timed:
-    return Timed((filter, "", calls), "crossing", calls, microseconds, level, "")
+    return Timed((filter, "", calls), "crossing", calls, microseconds, level, 0.5, "")
 
 
 NBF = timed("nbf", 32, 100.0, 2.0)
@@ -58,22 +70,108 @@ def test_a_call_costs_what_more_particles_cost_and_a_filter_wins_from_there():
     assert wins_from(replace(NBF, level=0.0), PARTICLES) == "here"
     assert wins_from(replace(NBF, level=5.0, calls=200), PARTICLES) == "never"
     cost = 0.2 + next(c for c in np.geomspace(1e-3, 1e6, 400) if others_need(NBF, PARTICLES, c)[0] >= 1)
-    assert wins_from(NBF, PARTICLES) == f"{cost:.2g} µs"
+    assert wins_from(NBF, PARTICLES) == f"{significant(cost)} µs"
 
 
-def test_the_page_sets_scores_beside_times(tmp_path):
-    folder = tmp_path / "crossing"
-    rows = [("nbf", 32, 1000.0, 2.0), ("pf", 32, 500.0, 0.0), ("pf", 4096, 64000.0, 3.0)]
+def test_the_best_baseline_of_equal_time_is_the_one_that_scores_best_until_then():
+    # NBF takes 100 µs; half way between the logarithms of 20 and 500 µs is half way between the levels.
+    slow = timed("pf-regularized", 10, 20.0, 2.0), timed("pf-regularized", 40, 500.0, 1.0)
+    found = equal_time(NBF, [NBF, *PARTICLES, *slow])
+    np.testing.assert_allclose(found[:2], (1.5, 0.5), **EXACT)
+    assert found[2:] == ("Regularized PF", False)
+    # If calls cost 10 µs more, NBF takes 420 µs and those 120 and 900.
+    share = np.log(420 / 120) / np.log(900 / 120)
+    np.testing.assert_allclose(equal_time(NBF, [*PARTICLES, *slow], 10.0).level, 2.0 - share, **EXACT)
+
+
+def test_a_lead_has_the_error_of_both_and_says_when_the_baseline_ends():
+    error = np.hypot(0.5, 0.5)
+    level = replace(NBF, microseconds=80.0, level=1.5)
+    assert lead(level, PARTICLES, "log_score", 0.0) == f"+0.50 ± {error:.2f}, PF"
+    worse = replace(NBF, level=3.0, microseconds=400.0)
+    ratios = [f"{np.exp(-2.0 + shift):.2f}" for shift in (0.0, -error, error)]
+    assert lead(worse, PARTICLES, "energy", 0.0) == "≤ {} ({}–{}), PF".format(*ratios)
+    near = replace(worse, microseconds=330.0)
+    assert lead(near, PARTICLES, "energy", 0.0) == "{} ({}–{}), PF".format(*ratios)
+
+
+def test_a_factor_is_a_bound_where_a_better_baseline_ends_on_record():
+    """The regularized filter is ahead of the particle filter until its largest size, and not quite as good as NBF."""
+    short = timed("pf-regularized", 32, 30.0, 2.5), timed("pf-regularized", 64, 60.0, 2.1)
+    ratio, sign, kind = others_need(NBF, [*PARTICLES, *short])
+    np.testing.assert_allclose(ratio, 0.8, **EXACT)
+    assert (sign, kind) == ("≤ ", "PF")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.1234, "0.12"), (0.996, "1.0"), (9.94, "9.9"), (9.96, "10"), (123.4, "123")]
+)
+def test_numbers_have_two_significant_digits_or_all_before_the_point(value, text):
+    assert significant(value) == text
+
+
+def test_a_time_is_the_mean_over_the_steps_of_the_median_over_passes():
+    def walk(*passes):
+        times = itertools.chain([99.0, 99.0], *passes)
+        return lambda: next(times)
+
+    seldom = walk([1.0, 50.0], [1.0, 50.0], [1.0, 50.0])  # one step in two is long: a median of all would be 1
+    loaded = walk([1.0, 2.0], [700.0, 2.0], [1.0, 2.0])  # something else ran meanwhile
+    bar: Any = Bar()
+    found = episode_times({"seldom": seldom, "loaded": loaded}, 2, 3, bar)
+    np.testing.assert_allclose(found, [25.5, 1.5], **EXACT)
+    assert bar.done == 3
+
+
+SCORED = [("nbf", 32, 2.0), ("pf", 32, 0.0), ("pf", 4096, 3.0), ("approx", 0, 2.0)]
+
+
+def record_scores(folder):
+    metrics = ("log_score", "energy", "lost", "lead_over_equal_calls")
     records = [
-        Record("crossing", ACROBOT, name, "", n, n, 0, ALL, metric, value, None, 4)
-        for name, n, time, score in rows for metric, value in (("us_per_update", time), ("log_score", score))
+        Record("crossing", ACROBOT, name, "", n, n, 0, ALL, metric, 4 - score if metric == "energy" else score, 0.1, 4)
+        for name, n, score in SCORED for metric in metrics if name == "nbf" or not metric.startswith("lead")
     ]  # fmt: skip
-    add(folder, records, Run("a/0", 0, "nbf-paper reproduce crossing", 1.0, {}))
+    add(folder, records, Run("scores", 0, "nbf-paper reproduce crossing", 1.0, {}))
+
+
+def record_times(folder):
+    times = {("nbf", 32): 1000.0, ("pf", 32): 500.0, ("pf", 4096): 64000.0}
+    records = [
+        Record("crossing", f"{ACROBOT}-times", name, "", n, n, 0, ALL, "us_per_update", time, None, 3)
+        for (name, n), time in times.items()
+    ]
+    add(folder, records, Run("times", 0, "nbf-paper reproduce crossing", 1.0, {}))
+
+
+def test_the_page_sets_scores_beside_times_and_the_audit_agrees(tmp_path):
+    folder = tmp_path / "crossing"
+    record_scores(folder)
+    record_times(folder)
+    runs = {run.key: run.made for run in read_runs(folder)}
+    assert (len(runs["scores"]), len(runs["times"])) == (len(SCORED), 3), "times take no score from its run"
     page = crossing.page(folder)
+    # Log scores of 0, 2 and 3: two thirds of the way.
     needed = np.exp(np.interp(2.0, [0.0, 3.0], np.log([500.0, 64000.0]))) / 1000.0
-    assert "Acrobot, Gymnasium" in page.tables["crossing"]
-    assert f"| {needed:.2g} |" in " ".join(page.tables["crossing"].split())
-    page.figures["crossing.png"]()
+    factors = " ".join(page.tables["crossing-factors"].split())
+    assert f"| Acrobot, Gymnasium | NBF (32), fitted | log score | {significant(needed)}, PF |" in factors
+    assert set(page.captions) >= {*page.tables, *page.figures}
+    for draw in page.figures.values():
+        draw()
+    document = tmp_path / "page.md"
+    document.write_text("".join(f"<!-- nbf:table {name} -->\n<!-- /nbf:table -->\n" for name in page.tables))
+    for name, table in page.tables.items():
+        insert_table(document, name, table)
+    audited = audit(tmp_path, [document])
+    assert len(audited.cells) > 40
+    assert audited.mismatches == []
+
+
+def test_the_page_needs_no_times(tmp_path):
+    record_scores(tmp_path / "crossing")
+    page = crossing.page(tmp_path / "crossing")
+    assert "acrobot" in page.tables
+    assert "crossing" not in page.tables
 
 
 def test_jobs_are_scores_then_times_and_unknown_simulators_are_refused():

@@ -63,6 +63,8 @@ GRIDS |= {
     "drift-late": MetricTable("drift", f"error_at_{LATE}"), "plaza": MetricTable("plaza", "log_score", 2),
     "plaza-distance": MetricTable("plaza", "energy"), "touch": MetricTable("touch", "log_score", 2),
     "touch-distance": MetricTable("touch", "energy"), "touch-lost": MetricTable("touch", "lost", 2),
+    "acrobot": MetricTable("crossing", "log_score", 2), "acrobot-distance": MetricTable("crossing", "energy"),
+    "acrobot-lost": MetricTable("crossing", "lost", 2),
 }  # fmt: skip
 
 
@@ -129,6 +131,11 @@ def touch_leads(book: Book, table: Printed) -> Answer:
     return _leads(book, table, "touch")
 
 
+def acrobot_leads(book: Book, table: Printed) -> Answer:
+    """The same of the acrobot."""
+    return _leads(book, table, "crossing")
+
+
 def _leads(book: Book, table: Printed, experiment: str) -> Answer:
     answer = Answer()
     shown: dict[tuple[int, int], list[Line]] = {}
@@ -186,6 +193,6 @@ def cards_reliability(book: Book, table: Printed) -> Answer:
 TABLES = {
     "cards-reliability": cards_reliability, "cards-worth": cards_worth,
     "zoo-summary": zoo_summary, "zoo-leads": zoo_leads, "plaza-leads": plaza_leads,
-    "touch-leads": touch_leads,
+    "touch-leads": touch_leads, "acrobot-leads": acrobot_leads,
 }  # fmt: skip
 """What derives each table."""

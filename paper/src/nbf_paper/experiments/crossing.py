@@ -7,7 +7,7 @@ experiment), and the time of an update of each. The report sets them beside the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,13 +18,14 @@ import numpy as np
 from nbf import prng
 from nbf.environments.rollout import at_step, rollout
 from nbf.errors import InputError
+from nbf.evaluation.batches import mean_and_error
 from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.experiments.rows import FilterRow
-from nbf_paper.experiments.simulation_cost import TimedFilter, medians
+from nbf_paper.experiments.simulation_cost import TimedFilter
 from nbf_paper.experiments.simulator_job import SimulatorJob, SimulatorTraining, baseline_rows, model_rows
 from nbf_paper.experiments.timed_domains import Step
 from nbf_paper.experiments.zoo import ZooEvaluation
-from nbf_paper.names import ACROBOT
+from nbf_paper.names import ACROBOT, TIMES_ENDING
 from nbf_paper.records import ALL, Record
 from nbf_paper.zoo import acrobot
 from nbf_paper.zoo.problem import Problem
@@ -56,17 +57,25 @@ class AcrobotJob(SimulatorJob):
 
 @dataclass(frozen=True)
 class CrossingTimesJob(Job):
-    """Times of an update of the filters that a job scores, over one episode of its problem."""
+    """Times of an update of the filters that a job scores, over episodes of its problem.
+
+    A step in which particles are drawn anew takes several times as long as one in which they are not, so the time is a
+    mean over the steps of an episode. Other load on the machine is kept out by a median over several passes through the
+    same episode, with the same random keys, for each step.
+    """
 
     timed: ClassVar[bool] = True
 
     of: SimulatorJob
-    updates: int = 60
-    """Timed updates of each filter."""
+    episodes: int = 3
+    passes: int = 3
+    """Through each episode."""
 
     def __post_init__(self) -> None:
-        if self.updates < 1:
-            raise InputError(f"updates must be at least 1; got {self.updates}.")
+        if self.episodes < 1 or self.passes < 1:
+            raise InputError(
+                f"episodes and passes must be at least 1; got episodes={self.episodes}, passes={self.passes}."
+            )
 
     @property
     def seed(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -75,7 +84,7 @@ class CrossingTimesJob(Job):
 
     @property
     def evaluated(self) -> int:
-        return self.updates
+        return self.episodes * self.passes
 
     @property
     def title(self) -> str:
@@ -89,25 +98,31 @@ class CrossingTimesJob(Job):
     def settings(self) -> dict[str, Any]:
         scored = self.of.settings
         return {
-            "problem": self.of.problem, "seed": self.seed, "updates": self.updates, "evaluation": scored["evaluation"],
-            "training": scored["training"], "teacher": scored["teacher"],
+            "problem": self.of.problem, "seed": self.seed, "episodes": self.episodes, "passes": self.passes,
+            "evaluation": scored["evaluation"], "training": scored["training"], "teacher": scored["teacher"],
         }  # fmt: skip
 
     def training_run(self, runs: Path) -> SimulatorTraining:
         return self.of.training_run(runs)
 
     def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
-        key, asked = prng.stream(self.seed, "crossing", self.of.problem), self.of.asked
-        steps = list(episode_steps(asked, key))
-        rows = {(row.name, row.arm, row.particles): row for row in self._rows(asked, steps[0], runs)}
+        asked = self.of.asked
+        keys = jax.random.split(prng.stream(self.seed, "crossing", self.of.problem), self.episodes)
+        walks = [list(episode_steps(asked, key)) for key in keys]
+        rows = {(row.name, row.arm, row.particles): row for row in self._rows(asked, walks[0][0], runs)}
         bar.describe(f"{self.title}: {len(rows)} filters")
-        found = medians({name: TimedFilter(row.filter, steps, key) for name, row in rows.items()}, self.updates, bar)
+        found = []
+        for steps, key in zip(walks, keys, strict=True):
+            timed = {name: TimedFilter(row.filter, steps, key) for name, row in rows.items()}
+            found.append(episode_times(timed, len(steps), self.passes, bar))
+        mean, error = mean_and_error(np.stack(found))
+        config = f"{self.of.problem}{TIMES_ENDING}"
         return [
             Record(
-                "crossing", self.of.problem, name, arm, particles, rows[name, arm, particles].calls, self.seed, ALL,
-                "us_per_update", microseconds, None, self.updates,
+                "crossing", config, name, arm, particles, rows[name, arm, particles].calls, self.seed, ALL,
+                "us_per_update", float(mean[place]), float(error[place]) if self.episodes > 1 else None, self.episodes,
             )
-            for (name, arm, particles), microseconds in found.items()
+            for place, (name, arm, particles) in enumerate(rows)
         ]  # fmt: skip
 
     def _rows(self, asked: Problem, first: Step, runs: Path) -> Iterator[FilterRow]:
@@ -118,6 +133,23 @@ class CrossingTimesJob(Job):
         ):
             if row.name not in UNTIMED and row.arm == "":
                 yield row
+
+
+def episode_times(timed: Mapping[Any, Callable[[], float]], length: int, passes: int, bar: Counter) -> np.ndarray:
+    """µs of an update of each filter: the mean over the `length` steps of an episode of the median over passes
+    through it.
+
+    The filters take turns, an episode each. One pass before these compiles, and does not count.
+    """
+    for update in timed.values():
+        for _ in range(length):
+            update()
+    times = np.empty((passes, len(timed), length))
+    for turn in range(passes):
+        for place, update in enumerate(timed.values()):
+            times[turn, place] = [update() for _ in range(length)]
+        bar.advance(1)
+    return np.median(times, axis=0).mean(axis=1)
 
 
 def episode_steps(asked: Problem, key: jax.Array) -> Iterator[Step]:

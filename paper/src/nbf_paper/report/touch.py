@@ -1,4 +1,4 @@
-"""The page of the object that is found by touch.
+"""The page of the object that is found by touch; the acrobot of `crossing` has the same tables.
 
 | table | numbers |
 |---|---|
@@ -19,29 +19,34 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nbf.plot.style import BLUE, FAINT, GREEN, INK, PINK, SKY, VERMILION
-from nbf_paper.names import TOUCH
+from nbf_paper.names import ACROBOT, TOUCH
 from nbf_paper.records import ALL, Record, Summary, read_records, summary
 from nbf_paper.report.labels import FILTERS
 from nbf_paper.report.tables import Page, markdown_table
 from nbf_paper.report.zoo import ABOUT_LEADS, ROWS, lead_table
 
 CAPTIONS = {
-    "touch": f"Log score of the true pose and friction in nats, mean over the steps; higher is better. {ROWS}",
-    "touch-distance": (
+    "": f"Log score of the true {{state}} in nats, mean over the steps; higher is better. {ROWS}",
+    "-distance": (
         "Energy distance between a belief and the reference's posterior, mean over the steps; the reference's own row "
         f"compares two of its runs. {ROWS}"
     ),
-    "touch-lost": (
-        "Share of episodes that are lost: at their end the belief gives the true pose and friction less density than "
-        "the uniform distribution over the table does."
+    "-lost": (
+        "Share of episodes that are lost: at their end the belief gives the true {state} less density than the uniform "
+        "distribution over the box of states does."
     ),
-    "touch-leads": ABOUT_LEADS,
-    "touch.png": (
-        "Find an object by touch: log score of the truth (mean over the pushes, and after the last one; higher is "
-        "better), energy distance to the reference's posterior and share of lost episodes (lower is better), against "
-        "calls of MuJoCo at each step. Bars: one standard error. Level lines: filters that are no choice."
+    "-leads": ABOUT_LEADS,
+    ".png": (
+        "{name}: log score of the truth (mean over the steps, and after the last one; higher is better), energy "
+        "distance to the reference's posterior and share of lost episodes (lower is better), against calls of the "
+        "simulator at each step. Bars: one standard error. Level lines: filters that are no choice."
     ),
 }
+"""By the ends of the names of tables and figures; problems fill in what they are."""
+SAID = {
+    TOUCH: {"name": "Find an object by touch", "state": "pose and friction"},
+    ACROBOT: {"name": "Acrobot", "state": "state"},
+}  # fmt: skip
 CHOICES = {"pf": BLUE, "pf-injected": SKY, "pf-regularized": INK, "nbf": VERMILION}
 """Filters to choose from, with their colours."""
 LEVELS = {"reference": FAINT, "approx": GREEN, "prior": PINK}
@@ -56,19 +61,26 @@ PANELS: tuple[tuple[str, Literal["all", "last"], str], ...] = (
 
 def page(folder: Path) -> Page:
     """The tables and the figure of the records in a folder."""
-    records = read_records(folder)
+    return scores(read_records(folder), TOUCH)
+
+
+def scores(records: Sequence[Record], config: str) -> Page:
+    """The tables and the figure of the scores with one simulator."""
+    metrics = {"": ("log_score", 2), "-distance": ("energy", 3), "-lost": ("lost", 2)}
     tables = {
-        "touch": markdown_table(records, configs=[TOUCH], metric="log_score", digits=2, calls=True),
-        "touch-distance": markdown_table(records, configs=[TOUCH], metric="energy", digits=3, calls=True),
-        "touch-lost": markdown_table(records, configs=[TOUCH], metric="lost", digits=2, calls=True),
-        "touch-leads": lead_table(records, {TOUCH: (TOUCH,)}, ("Problem",)),
+        f"{config}{end}": markdown_table(records, configs=[config], metric=metric, digits=digits, calls=True)
+        for end, (metric, digits) in metrics.items()
     }
-    return Page(tables, {"touch.png": functools.partial(figure, records)}, "Find an object by touch", CAPTIONS)
+    tables[f"{config}-leads"] = lead_table(records, {config: (config,)}, ("Problem",), sizes=(32, 128, 512))
+    said = SAID[config]
+    captions = {f"{config}{end}": text.format(**said) for end, text in CAPTIONS.items()}
+    captions |= {f"{config}-leads": f"{said['name']}. {ABOUT_LEADS}"}
+    return Page(tables, {f"{config}.png": functools.partial(figure, records, config)}, said["name"], captions)
 
 
-def figure(records: Sequence[Record]) -> Figure:
+def figure(records: Sequence[Record], config: str = TOUCH) -> Figure:
     """Every metric against the calls of an update."""
-    found = [entry for entry in summary(records) if entry.config == TOUCH and entry.arm == ""]
+    found = [entry for entry in summary(records) if entry.config == config and entry.arm == ""]
     last = max((entry.step for entry in found if entry.step != ALL), default=ALL)
     drawn = Figure(figsize=(11.0, 3.3), layout="constrained")
     handles = {}

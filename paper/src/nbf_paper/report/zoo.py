@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nbf_paper.names import ZOO, ZOO_KINDS
@@ -95,14 +95,20 @@ def _summary(records: list[Record]) -> str:
     return layout(lines, legend(entry.over for entry in scored))
 
 
-def lead_table(records: list[Record], rows: Mapping[str, tuple[str, ...]], heads: tuple[str, ...]) -> str:
-    """The leads of each configuration; `rows` are what stands before them, under `heads`."""
+def lead_table(
+    records: Sequence[Record],
+    rows: Mapping[str, tuple[str, ...]],
+    heads: tuple[str, ...],
+    sizes: Sequence[int] = (16, 32, 128, 512),
+) -> str:
+    """The leads of each configuration; `rows` are what stands before them, under `heads`. `sizes` are NBF's."""
+    columns = {head: wanted for head, wanted in LEADS.items() if wanted[0] in sizes}
     found = summary(record for record in records if record.metric.startswith("lead_"))
     entries = {(entry.config, entry.particles, entry.metric): entry for entry in found if entry.arm == ""}
     mixed = one_among_several(entry.over for entry in found)
-    lines = [[*heads, *LEADS]]
+    lines = [[*heads, *columns]]
     for name, said in rows.items():
-        texts = [cell(entries.get((name, *wanted)), 2, mixed=mixed) for wanted in LEADS.values()]
+        texts = [cell(entries.get((name, *wanted)), 2, mixed=mixed) for wanted in columns.values()]
         lines.append([*said, *texts])
     return layout(lines, legend(entry.over for entry in found))
 

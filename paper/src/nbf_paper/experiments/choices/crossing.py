@@ -40,8 +40,9 @@ class Crossing(Experiment):
             acrobot = replace(acrobot, evaluation=few_filters(scored), teacher=64, reference=256)
         jobs = {ACROBOT: acrobot, TOUCH: touch_job(amount)}
         asked = [replace(jobs[name], seed=seed) for name in self.simulators for seed in amount.seeds]
+        few = (1, 1) if amount.few else ()
         own = [job for job in asked if job.experiment == self.name]
-        return [*own, *(CrossingTimesJob(job, 10 if amount.few else 60) for job in asked if self.times)]
+        return [*own, *(CrossingTimesJob(job, *few) for job in asked if self.times)]
 
     @staticmethod
     def page(folder: Path) -> Page:
