@@ -70,3 +70,12 @@ def slow_square(number: int) -> tuple[int, int]:
     """A square after a while, and which process made it."""
     time.sleep(0.2)
     return number * number, os.getpid()
+
+
+def moody_transition(rng: np.random.Generator, states: np.ndarray, policy: float, shift: float) -> np.ndarray:
+    """A transition that kills its process if the policy is 1, and never ends if it is 2."""
+    if policy == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    while policy == 2:
+        time.sleep(60)
+    return states + shift

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 
+import chores
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,8 +14,8 @@ from tolerances import FLOAT, monte_carlo
 
 import nbf
 from nbf.environments.host_calls import generator
-from nbf.errors import HostError, InputError
-from nbf.executors import InProcess
+from nbf.errors import HostError, InputError, WorkerError
+from nbf.executors import InProcess, Processes
 from nbf.filters.run import run
 
 CALLS: list[int] = []
@@ -175,6 +176,43 @@ def test_an_error_names_the_call_and_the_filter_goes_on(name, key):
     after, info = filter.step(key, state, np.float32(0.5), WALKER, None)
     assert np.isfinite(info.log_evidence)
     assert after.states.shape == (8, 1)
+
+
+class Losing(InProcess):
+    """An executor that has lost its workers, for a while."""
+
+    lost = False
+
+    def map(self, function, calls, *, report=None):
+        if self.lost:
+            raise WorkerError("calls[1] died (killed by signal 9). It was tried 2 times.", 1)
+        return super().map(function, calls, report=report)
+
+
+def test_a_lost_worker_is_an_error_that_names_the_call_and_the_filter_goes_on(key):
+    workers, filter = Losing(), nbf.ParticleFilter(8)
+    shared = walker(executor=workers, chunk=4)
+    state = filter.init(key, shared)
+    expected, _ = filter.step(key, state, np.float32(0.5), shared, None)
+    workers.lost = True
+    with pytest.raises(HostError, match=r"`transition` failed for 8 states: WorkerError: calls\[1\] died"):
+        filter.step(key, state, np.float32(0.5), shared, None)
+    workers.lost = False
+    after, _ = filter.step(key, state, np.float32(0.5), shared, None)
+    np.testing.assert_array_equal(after.states, expected.states)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mood", "message"), [(1.0, r"calls\[0\] died"), (2.0, r"calls\[0\] did not finish within")])
+def test_a_worker_process_that_dies_or_hangs(mood, message, key):
+    filter = nbf.ParticleFilter(8)
+    with Processes(2, timeout=20.0, retries=0) as workers:
+        shared = walker(executor=workers, chunk=4, transition=chores.moody_transition)
+        state = filter.init(key, shared)
+        with pytest.raises(HostError, match=rf"(?s)`transition` failed for 8 states: WorkerError: .*{message}"):
+            filter.step(key, state, np.float32(0.5), shared, np.float32(mood))
+        _, info = filter.step(key, state, np.float32(0.5), shared, np.float32(0.0))
+    assert np.isfinite(info.log_evidence)
 
 
 def test_a_state_of_nan_has_no_weight(key):

@@ -8,8 +8,8 @@
 | `nbf` | the default neural filter of the fitted model, and of an untrained one |
 | `approx` | its ceiling: the fitted model applied to samples of the reference's posterior |
 
-There is no Kalman filter among them: these simulators have no derivatives, and what is felt by touch is a symbol, with
-no mean and no noise to linearise.
+There is no Kalman filter among them: what is felt by touch is a symbol, with no mean and no noise to linearise, and the
+library's Kalman filters know no circular coordinates, which the acrobot has.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,7 +70,8 @@ CAPTIONS = {
     ),
     "crossing.png": (
         "By what a call costs, the time in which the fastest baseline on record has the score of the neural filter "
-        "with the fewest calls, over its time. Dots: the simulators as they are. Lines: if their calls cost more."
+        "with the fewest calls, over its time. Dots: the simulators as they are. Lines: if their calls cost more. "
+        "Bands: if the neural filter were better or worse by one standard error of both."
     ),
 }
 
@@ -308,7 +309,15 @@ def figure(found: Mapping[Simulator, Sequence[Timed]]) -> Figure:
         own, here = _ours(filters)[0], call_cost(filters)
         colour = COLOURS[list(NAMES).index(config)]
         more = np.geomspace(max(here, 1e-3) * 1e-2, 1e4, 120)
-        ratios = [others_need(own, filters, cost)[0] for cost in more]
+        errors = [float(np.hypot(own.error, equal_time(own, filters, cost).error)) for cost in more]
+        worse, ratios, better = (
+            [
+                others_need(replace(own, level=own.level + side * error), filters, cost)[0]
+                for cost, error in zip(more, errors, strict=True)
+            ]
+            for side in (1, 0, -1)
+        )
+        axis.fill_between(here + more, worse, better, color=colour, alpha=0.13, linewidth=0)
         axis.plot(here + more, ratios, color=colour, linewidth=1.4, label=f"{NAMES[config]}, NBF ({own.row[2]})")
         axis.plot([here], [others_need(own, filters)[0]], "o", color=colour, markersize=6)
     axis.axhline(1.0, color=INK, linewidth=0.8)

@@ -53,7 +53,7 @@ LEVELS = {"reference": FAINT, "approx": GREEN, "prior": PINK}
 """Rows that are none."""
 LAST: Literal["last"] = "last"
 PANELS: tuple[tuple[str, Literal["all", "last"], str], ...] = (
-    ("log_score", ALL, "log score, mean"), ("log_score", LAST, "log score, last push"),
+    ("log_score", ALL, "log score, mean"), ("log_score", LAST, "log score, last step"),
     ("energy", ALL, "energy distance, mean"), ("lost", ALL, "share of episodes lost"),
 )  # fmt: skip
 """Metric, step and title of each panel of the figure."""
