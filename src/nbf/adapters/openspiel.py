@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from itertools import product
-from typing import Any
+from typing import Any, no_type_check
 
 from nbf.errors import InputError
 
@@ -28,6 +28,7 @@ LIMIT = 1_000_000
 """Histories that are enumerated before a game counts as too large: about a minute."""
 
 
+@no_type_check  # as choices
 def uniform(state: Any, player: int) -> dict[int, float]:
     """Give every legal action the same probability: a `GamePolicy`.
 
@@ -101,6 +102,7 @@ def _children(state: Any, policy: GamePolicy, player: int) -> Iterator[tuple[Any
             yield state.child(action), chance
 
 
+@no_type_check  # called for each of many histories: checks of types at run time would be most of the tests' time
 def choices(state: Any, policy: GamePolicy, player: int, *, own: bool = False) -> list[tuple[int, float]]:
     """List the actions of a player that are possible.
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, no_type_check
 
 import numpy as np
 from jaxtyping import Int
 
-from nbf.adapters.openspiel import GamePolicy, choices
+from nbf.adapters.openspiel import choices
 from nbf.errors import InputError
 
 Clock = Literal["own", "public"]
@@ -36,6 +37,7 @@ class BatchedPolicy(NamedTuple):
     parameters: Any = None
 
 
+@no_type_check  # as Seat
 class Players:
     """What the others may do: one policy, or several of which the number of one is chosen at each step.
 
@@ -71,7 +73,7 @@ class Players:
         """
         if isinstance(self.given, BatchedPolicy):
             return _batched(self.given, states, chosen) if states else []
-        policy: GamePolicy = self.given[int(chosen)] if isinstance(self.given, tuple) else self.given
+        policy: Any = self.given[int(chosen)] if isinstance(self.given, tuple) else self.given
         return [choices(state, policy, state.current_player()) for state in states]
 
     def check(self, chosen: Any) -> None:
@@ -102,6 +104,7 @@ def _batched(policy: BatchedPolicy, states: Sequence[Any], parameters: Any) -> l
     ]
 
 
+@no_type_check  # as Seat
 def rules_alone(states: Sequence[Any]) -> list[list[Probability]]:
     """List every legal action, all alike.
 
@@ -115,6 +118,7 @@ def rules_alone(states: Sequence[Any]) -> list[list[Probability]]:
     return [[(action, 1.0 / len(each)) for action in each] for each in legal]
 
 
+@no_type_check  # called for each of many histories: checks of types at run time would be most of the tests' time
 @dataclasses.dataclass(frozen=True)
 class Seat:
     """A place at a game: who watches, and what is seen."""
@@ -127,7 +131,7 @@ class Seat:
     length: int
     """Actions of a history at most."""
 
-    @property
+    @functools.cached_property
     def padding(self) -> int:
         """The symbol that follows a history's last action."""
         return max(self.game.num_distinct_actions(), self.game.max_chance_outcomes())
@@ -140,13 +144,20 @@ class Seat:
         """Tell whether a step ends in a state."""
         return self.clock == "public" or state.is_terminal() or state.current_player() == self.observer
 
-    def digest(self, state: Any) -> Int[np.ndarray, " 4"]:
-        """Write what the observer sees as four numbers: equal where the same is seen."""
+    def digest(self, state: Any) -> bytes:
+        """Write what the observer sees as 16 bytes: equal where the same is seen.
+
+        Args:
+            state: OpenSpiel's.
+
+        Returns:
+            The digest; of an observation `np.frombuffer(it, np.int32)`.
+        """
         text = self.sees(state, self.observer)
         if not isinstance(text, str):
             raise InputError(f"`sees(state, player)` gives a string; got a {type(text).__name__}.")
         told = f"{int(state.is_terminal())}{int(self.is_own(state))}{text}"
-        return np.frombuffer(hashlib.blake2b(told.encode(), digest_size=16).digest(), np.int32)
+        return hashlib.blake2b(told.encode(), digest_size=16).digest()
 
     def row(self, actions: Sequence[int]) -> Int[np.ndarray, " length"]:
         """Write a history as a row, with padding.
@@ -175,10 +186,12 @@ class Seat:
         Returns:
             Its actions; None if it is none.
         """
-        count = int((row != self.padding).argmin()) if (row == self.padding).any() else len(row)
-        return row[:count].tolist() if (row[count:] == self.padding).all() else None
+        symbols = row.tolist()
+        count = symbols.index(self.padding) if self.padding in symbols else len(symbols)
+        return symbols[:count] if symbols.count(self.padding) == len(symbols) - count else None
 
 
+@no_type_check  # as Seat
 class Cache:
     """The least recently used entries are dropped first."""
 
@@ -215,6 +228,7 @@ class Cache:
             self.size -= self._kept.popitem(last=False)[1][1]
 
 
+@no_type_check  # as Seat
 class Replays:
     """Game states of histories. They are kept, and must not be changed.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, no_type_check
 
 import jax
 import numpy as np
@@ -62,6 +62,7 @@ Ask = Callable[[Sequence[Any]], list[list[Probability]]]
 """The possible actions of other players in n states."""
 
 
+@no_type_check  # as Seat
 class Turns:
     """The functions of n histories. They can be sent to other processes.
 
@@ -103,7 +104,7 @@ class Turns:
                 f"environment of the step, and None as its policy; got {policy!r}."
             )
         with self._lock:
-            lists, luck = self._of_rows(states, step), rng.random(len(states))
+            lists, luck = self.continuations(states, step), rng.random(len(states))
             moved, drawn = np.array(states, np.int32), []
             for place, found in enumerate(lists):
                 if found is None:
@@ -124,12 +125,12 @@ class Turns:
         with self._lock:
             luck, seen = rng.random(len(states)), np.asarray(step.seen)
             rows = []
-            for place, found in enumerate(self._of_rows(states, step)):
+            for place, found in enumerate(self.continuations(states, step)):
                 if found is not None:
                     rows.append(seen if np.log(luck[place]) < found.log_total else OTHER)
                     continue
                 state = self._replays(self.seat.actions(next_states[place]) or [])
-                rows.append(OTHER if state is None else self.seat.digest(state))
+                rows.append(OTHER if state is None else np.frombuffer(self.seat.digest(state), np.int32))
         return np.stack(rows)
 
     def log_likelihood(
@@ -144,7 +145,7 @@ class Turns:
             )
         with self._lock:
             found = []
-            for row, after, few in zip(states, next_states, self._of_rows(states, step), strict=True):
+            for row, after, few in zip(states, next_states, self.continuations(states, step), strict=True):
                 if few is None:
                     found.append(0.0 if self._agrees(row, after, observation) else -math.inf)
                 elif other:
@@ -167,7 +168,7 @@ class Turns:
             return False
         if len(later) == len(before) and not state.is_terminal():
             return False
-        return np.array_equal(self.seat.digest(state), observation)
+        return self.seat.digest(state) == np.asarray(observation, np.int32).tobytes()
 
     def _longer(self, row: np.ndarray, tail: tuple[int, ...]) -> np.ndarray:
         return self.seat.row([*(self.seat.actions(row) or []), *tail]) if tail else np.array(row, np.int32)
@@ -186,8 +187,8 @@ class Turns:
             return state, ()
         return (state.child(own), (own,)) if own in state.legal_actions() else None
 
-    def _of_rows(self, states: np.ndarray, step: Step) -> list[Continuations | None]:
-        """What may follow each history; None where it was too much to list, or nothing was seen."""
+    def continuations(self, states: np.ndarray, step: Step) -> list[Continuations | None]:
+        """List what may follow each history; None where it was too much, or nothing was seen."""
         if not step.given:
             return [None] * len(states)
         about = b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(step))
@@ -213,7 +214,7 @@ class Turns:
     def _expanded(self, starts: dict[int, Any], step: Step, ask: Ask) -> dict[int, Continuations | None]:
         """All that may follow, level by level, and of it what agrees."""
         ends: dict[int, list[_Node]] = {place: [] for place in starts}
-        visited, seen = dict.fromkeys(starts, 0), np.asarray(step.seen)
+        visited, seen = dict.fromkeys(starts, 0), np.asarray(step.seen, np.int32).tobytes()
         nodes = [_Node(place, *start, 1.0) for place, start in starts.items() if start is not None]
         while nodes:
             within = []
@@ -221,7 +222,7 @@ class Turns:
                 visited[node.place] += 1
                 if not self._ended(node):
                     within.append(node)
-                elif np.array_equal(self.seat.digest(node.state), seen):
+                elif self.seat.digest(node.state) == seen:
                     ends[node.place].append(node)
             within = [node for node in within if visited[node.place] <= self.limit]
             nodes = [
@@ -249,9 +250,7 @@ class Turns:
             within = [node for node in nodes.values() if not self._ended(node)]
             if not within:
                 return {place: node.path for place, node in nodes.items()}
-            possible = self._possible(
-                [node.state for node in within], lambda states: self.players(states, step.policy)
-            )
+            possible = self._possible([node.state for node in within], lambda states: self.players(states, step.policy))
             for node, choices, luck in zip(within, possible, rng.random(len(within)), strict=True):
                 total = np.cumsum([prob for _, prob in choices])
                 chosen = min(int(np.searchsorted(total, luck * total[-1], "right")), len(choices) - 1)
@@ -259,6 +258,7 @@ class Turns:
                 nodes[node.place] = _Node(node.place, node.state.child(action), (*node.path, action), 1.0)
 
 
+@no_type_check  # as Seat
 def _given(ends: Sequence[_Node]) -> Continuations:
     """Continuations that agree with what was seen."""
     probs = np.array([node.prob for node in ends], np.float64)

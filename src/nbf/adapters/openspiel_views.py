@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, no_type_check
 
 import jax
 import jax.numpy as jnp
@@ -64,14 +64,24 @@ class NoGaps(NamedTuple):
         return (symbols == self.padding) | (prefix[-1] != self.padding)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class GameView:
     """A game as one player sees it. `from_openspiel` makes it."""
 
     environment: HostEnvironment
     """Of the first step, before anything is seen: filters begin in it."""
-    seat: Seat
-    players: Players
+    turns: Turns
+    """The functions of the environment."""
+
+    @property
+    def seat(self) -> Seat:
+        """Who watches what."""
+        return self.turns.seat
+
+    @property
+    def players(self) -> Players:
+        """The policies of the others."""
+        return self.turns.players
 
     def follow(self, state: Any) -> list[Seen]:
         """Go through a game: what the observer has seen in each step so far.
@@ -82,8 +92,7 @@ class GameView:
         Returns:
             One entry for each step.
         """
-        if str(state.get_game()) != str(self.seat.game):
-            raise InputError(f"The view is of {self.seat.game}; got a state of {state.get_game()}.")
+        self.check_state(state)
         now, done, steps, own = self.seat.game.new_initial_state(), [], [], NONE
         own_turn = self.seat.is_own(now)
         for action in state.history():
@@ -96,8 +105,17 @@ class GameView:
                 own = NONE
         return steps
 
+    def check_state(self, state: Any) -> None:
+        """Raise unless a state is one of this game.
+
+        Args:
+            state: OpenSpiel's.
+        """
+        if str(state.get_game()) != str(self.seat.game):
+            raise InputError(f"The view is of {self.seat.game}; got a state of {state.get_game()}.")
+
     def _seen(self, state: Any, own: int, done: list[int]) -> Seen:
-        return Seen(own, self.seat.digest(state), self._features(state), self.seat.row(done))
+        return Seen(own, np.frombuffer(self.seat.digest(state), np.int32), self._features(state), self.seat.row(done))
 
     def _features(self, state: Any) -> Float[np.ndarray, " c"] | None:
         if self.environment.space.context is None:
@@ -125,6 +143,34 @@ class GameView:
             space = dataclasses.replace(space, context=jnp.asarray(seen.features))
         return dataclasses.replace(self.environment, parameters=jax.tree.map(jnp.asarray, step), space=space)
 
+    def agrees(self, state: Any, seen: Seen) -> bool:
+        """Tell whether the observer sees something in a state.
+
+        Args:
+            state: OpenSpiel's.
+            seen: What.
+
+        Returns:
+            Whether it is that.
+        """
+        return self.seat.digest(state) == seen.observation.tobytes()
+
+    def replayed(self, history: Int[np.ndarray | Array, " length"]) -> Any:
+        """Play a history that may be none, as one that a model has drawn.
+
+        Args:
+            history: A state of the environment.
+
+        Returns:
+            OpenSpiel's state; None where an action is not legal.
+        """
+        actions, state = self.seat.actions(np.asarray(history)), self.seat.game.new_initial_state()
+        for action in actions if actions is not None else [NONE]:
+            if action not in state.legal_actions():
+                return None
+            state.apply_action(action)
+        return state
+
     def state(self, history: Int[np.ndarray | Array, " length"]) -> Any:
         """Play a history.
 
@@ -134,14 +180,12 @@ class GameView:
         Returns:
             OpenSpiel's state.
         """
-        actions, state = self.seat.actions(np.asarray(history)), self.seat.game.new_initial_state()
-        for action in actions if actions is not None else [NONE]:
-            if action not in state.legal_actions():
-                raise InputError(
-                    f"{np.asarray(history).tolist()} is no history of {self.seat.game}: action {action} is not legal "
-                    f"after {state.history()}."
-                )
-            state.apply_action(action)
+        state = self.replayed(history)
+        if state is None:
+            raise InputError(
+                f"{np.asarray(history).tolist()} is no history of {self.seat.game}, padded with {self.seat.padding}: "
+                "one of its actions is not legal when it is made."
+            )
         return state
 
 
@@ -184,17 +228,17 @@ def from_openspiel(
     tensor = sees is None and (kind.provides_information_state_tensor or kind.provides_observation_tensor)
     sees = sees or (information_state if told is not None else observation)
     seat = Seat(game, observer, clock, sees, game.max_history_length() if length is None else length)
-    players = Players(policy)
-    turns = Turns(seat, players, limit)
+    turns = Turns(seat, Players(policy), limit)
     context = jnp.zeros(len(_tensor(game.new_initial_state(), observer))) if tensor else None
-    first = Step(np.int32(NONE), OTHER, np.bool_(False), players.default)
+    first = Step(np.int32(NONE), OTHER, np.bool_(False), turns.players.default)
     environment = host_environment(
         init=turns.init, transition=turns.transition, observe=turns.observe, log_likelihood=turns.log_likelihood,
         space=Tokens(seat.length, seat.padding + 1, NoGaps(seat.padding), context), parameters=first, **options,
     )  # fmt: skip
-    return GameView(environment, seat, players)
+    return GameView(environment, turns)
 
 
+@no_type_check  # as Seat
 def information_state(state: Any, player: int) -> str:
     """Tell OpenSpiel's information state.
 
@@ -208,6 +252,7 @@ def information_state(state: Any, player: int) -> str:
     return state.information_state_string(player)
 
 
+@no_type_check  # as Seat
 def observation(state: Any, player: int) -> str:
     """Tell OpenSpiel's observation.
 
