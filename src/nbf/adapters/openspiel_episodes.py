@@ -42,11 +42,15 @@ class OpenSpielEpisodes(Episodic):
         played = host_call(self.simulator, "init", self.like.shapes(), key, (), ())
         policy = self._policy(played["policy"])
         policies = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.steps, *jnp.shape(leaf))), policy)
-        given = jnp.ones(self.steps, bool)
-        parameters = Step(played["action"], played["seen"], given, policies)
+        parameters = Step(played["action"], played["seen"], jnp.ones(self.steps, bool), policies)
         first = self.view.environment
-        space = dataclasses.replace(first.space, context=played.get("features"))
-        return dataclasses.replace(first, parameters=parameters, space=space), None, played["seen"], played["history"]
+
+        def at(parameters: Step, features: Any) -> Environment:
+            space = dataclasses.replace(first.space, context=features)
+            return dataclasses.replace(first, parameters=parameters, space=space)
+
+        environments = jax.vmap(at)(parameters, played.get("features"))
+        return environments, None, played["seen"], played["history"]
 
     def _policy(self, number: Int[Array, ""]) -> Any:
         default = self.view.players.default
@@ -114,6 +118,5 @@ class _Games:
             "seen": np.stack([step.observation for step in steps]),
             "history": np.stack([self.view.seat.row([]), *(step.history for step in steps)]),
         }
-        if steps[0].features is not None:
-            told["features"] = np.stack([step.features for step in steps])
-        return told
+        features = [step.features for step in steps if step.features is not None]
+        return told | ({"features": np.stack(features)} if features else {})

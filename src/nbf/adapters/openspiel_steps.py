@@ -8,6 +8,7 @@ its likelihood is 1 or 0.
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 from collections.abc import Callable, Sequence
@@ -22,6 +23,8 @@ from nbf.errors import InputError
 
 KEPT_LISTS = 2**18
 """Continuations that are kept between the draw of a step and its likelihood."""
+AT_ONCE = 256
+"""Histories whose continuations are listed together: all of their states are held at once."""
 OTHER = np.zeros(4, np.int32)
 """Whatever is not what was seen."""
 
@@ -129,7 +132,7 @@ class Turns:
                 if found is not None:
                     rows.append(seen if np.log(luck[place]) < found.log_total else OTHER)
                     continue
-                state = self._replays(self.seat.actions(next_states[place]) or [])
+                state = self._later(states[place], next_states[place])
                 rows.append(OTHER if state is None else np.frombuffer(self.seat.digest(state), np.int32))
         return np.stack(rows)
 
@@ -137,7 +140,7 @@ class Turns:
         self, observation: np.ndarray, states: np.ndarray, next_states: np.ndarray, step: Step
     ) -> Float[np.ndarray, " n"]:
         """Compute the log probability of what was seen."""
-        other = np.array_equal(observation, OTHER)
+        other, seen = np.array_equal(observation, OTHER), np.asarray(observation, np.int32).tobytes()
         if step.given and not other and not np.array_equal(observation, step.seen):
             raise InputError(
                 "The observation is not the one that the environment of this step was made for: take both from the "
@@ -147,7 +150,9 @@ class Turns:
             found = []
             for row, after, few in zip(states, next_states, self.continuations(states, step), strict=True):
                 if few is None:
-                    found.append(0.0 if self._agrees(row, after, observation) else -math.inf)
+                    state = self._later(row, after)
+                    told = OTHER.tobytes() if state is None else self.seat.digest(state)
+                    found.append(0.0 if told == seen else -math.inf)
                 elif other:
                     found.append(math.log1p(-math.exp(few.log_total)) if few.log_total < 0 else -math.inf)
                 else:
@@ -160,15 +165,13 @@ class Turns:
             return False
         return tuple(later[len(before) :]) in few.actions
 
-    def _agrees(self, row: np.ndarray, after: np.ndarray, observation: np.ndarray) -> bool:
-        """Whether a history goes on to another in which something is seen."""
+    def _later(self, row: np.ndarray, after: np.ndarray) -> Any:
+        """The state of a history that another goes on to; None if it does not."""
         before, later = self.seat.actions(row), self.seat.actions(after)
         state = None if later is None else self._replays(later)
         if before is None or later is None or state is None or later[: len(before)] != before:
-            return False
-        if len(later) == len(before) and not state.is_terminal():
-            return False
-        return self.seat.digest(state) == np.asarray(observation, np.int32).tobytes()
+            return None
+        return state if len(later) > len(before) or state.is_terminal() else None
 
     def _longer(self, row: np.ndarray, tail: tuple[int, ...]) -> np.ndarray:
         return self.seat.row([*(self.seat.actions(row) or []), *tail]) if tail else np.array(row, np.int32)
@@ -197,7 +200,9 @@ class Turns:
         new = {key: row for key, row in zip(keys, states, strict=True) if found[key] is None}
         if new:
             self.players.check(step.policy)
-            for key, made in zip(new, self._listed(list(new.values()), step), strict=True):
+            rows = list(new.values())
+            parts = (self._listed(rows[first : first + AT_ONCE], step) for first in range(0, len(rows), AT_ONCE))
+            for key, made in zip(new, itertools.chain.from_iterable(parts), strict=True):
                 found[key] = (made,)
                 self._lists.put(key, (made,), 1 if made is None else 1 + len(made.actions))
         return [found[key][0] for key in keys]
@@ -215,7 +220,7 @@ class Turns:
         """All that may follow, level by level, and of it what agrees."""
         ends: dict[int, list[_Node]] = {place: [] for place in starts}
         visited, seen = dict.fromkeys(starts, 0), np.asarray(step.seen, np.int32).tobytes()
-        nodes = [_Node(place, *start, 1.0) for place, start in starts.items() if start is not None]
+        nodes = [_Node(place, start[0], start[1], 1.0) for place, start in starts.items() if start is not None]
         while nodes:
             within = []
             for node in nodes:
@@ -245,7 +250,7 @@ class Turns:
         """What follows each history as the game goes."""
         if starts:
             self.players.check(step.policy)
-        nodes = {place: _Node(place, *start, 1.0) for place, start in starts.items() if start is not None}
+        nodes = {place: _Node(place, start[0], start[1], 1.0) for place, start in starts.items() if start is not None}
         while True:
             within = [node for node in nodes.values() if not self._ended(node)]
             if not within:
