@@ -137,11 +137,25 @@ class Seat:
         return max(self.game.num_distinct_actions(), self.game.max_chance_outcomes())
 
     def is_own(self, state: Any) -> bool:
-        """Tell whether the observer acts in a state."""
+        """Tell whether the observer acts in a state.
+
+        Args:
+            state: OpenSpiel's.
+
+        Returns:
+            Whether it is the observer's turn.
+        """
         return not state.is_terminal() and state.current_player() == self.observer
 
     def stops(self, state: Any) -> bool:
-        """Tell whether a step ends in a state."""
+        """Tell whether a step ends in a state.
+
+        Args:
+            state: OpenSpiel's, reached in the step.
+
+        Returns:
+            Whether this is its end.
+        """
         return self.clock == "public" or state.is_terminal() or state.current_player() == self.observer
 
     def digest(self, state: Any) -> bytes:
