@@ -6,6 +6,10 @@
 | `mujoco` | `mujoco` | turns MuJoCo models into a `HostEnvironment`, by `mujoco.rollout` |
 | `gymnax` | `gymnax` | turns a gymnax environment into an `Environment` |
 | `openspiel` | `openspiel` | computes the exact posterior at an information state of an OpenSpiel game |
+| `openspiel_views` | `openspiel` | turns a sequential OpenSpiel game, as one player sees it, into a `HostEnvironment` |
+| `openspiel_episodes` | `openspiel` | makes random games of it a family to train and compare on |
+| `openspiel_resampler` | `openspiel` | makes a resampler for OpenSpiel's ISMCTS of any filter of such a game |
+| `oh_hell` | `openspiel` | makes one for Oh Hell of beliefs about hands |
 | `pomdp_py` | `pomdp-py` | turns a finite pomdp-py model into tables, and any belief into the root of its planners |
 | `pomdp_py_simulated` | `pomdp-py` | turns any other pomdp-py model into a `HostEnvironment` |
 

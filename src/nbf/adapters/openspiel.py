@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from itertools import product
-from typing import Any
+from typing import Any, no_type_check
 
 from nbf.errors import InputError
 
@@ -28,6 +28,7 @@ LIMIT = 1_000_000
 """Histories that are enumerated before a game counts as too large: about a minute."""
 
 
+@no_type_check  # as choices
 def uniform(state: Any, player: int) -> dict[int, float]:
     """Give every legal action the same probability: a `GamePolicy`.
 
@@ -90,19 +91,30 @@ def _children(state: Any, policy: GamePolicy, player: int) -> Iterator[tuple[Any
         for action, chance in state.chance_outcomes():
             yield state.child(action), chance
     elif state.is_simultaneous_node():
-        choices = [_choices(state, policy, each, own=each == player) for each in range(state.get_game().num_players())]
-        for joint in product(*choices):
+        each_one = range(state.get_game().num_players())
+        for joint in product(*(choices(state, policy, each, own=each == player) for each in each_one)):
             child = state.clone()
             child.apply_actions([action for action, _ in joint])
             yield child, math.prod(chance for _, chance in joint)
     else:
         mover = state.current_player()
-        for action, chance in _choices(state, policy, mover, own=mover == player):
+        for action, chance in choices(state, policy, mover, own=mover == player):
             yield state.child(action), chance
 
 
-def _choices(state: Any, policy: GamePolicy, player: int, *, own: bool) -> list[tuple[int, float]]:
-    """The actions of a player with their probabilities; those of the player whose belief it is count as 1."""
+@no_type_check  # called for each of many histories: checks of types at run time would be most of the tests' time
+def choices(state: Any, policy: GamePolicy, player: int, *, own: bool = False) -> list[tuple[int, float]]:
+    """List the actions of a player that are possible.
+
+    Args:
+        state: OpenSpiel's state.
+        policy: Of the player; an error if it is no distribution over legal actions.
+        player: Who acts.
+        own: Whether it is the player whose belief it is, whose actions count as 1.
+
+    Returns:
+        Pairs of an action and its probability, above 0.
+    """
     # In a simultaneous move, OpenSpiel has players without a choice take action 0.
     legal = state.legal_actions(player) or [0]
     if own or len(legal) == 1:

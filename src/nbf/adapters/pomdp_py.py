@@ -54,6 +54,17 @@ class PomdpPyModel:
         """
         return place_of("action", self.actions, action)
 
+    def at(self, action: Any) -> tuple[FiniteEnvironment, int]:
+        """Find the environment and the policy of a step.
+
+        Args:
+            action: pomdp-py's action, one of `actions`.
+
+        Returns:
+            Both, as a filter's `step` takes them.
+        """
+        return self.environment, self.action(action)
+
     def observation(self, observation: Any) -> int:
         """Find the index of a pomdp-py observation.
 
@@ -150,6 +161,23 @@ def to_pomdp_py(key: Key[Array, ""], belief: Belief, n: int, state: Callable[[St
     """
     with optional_imports("to_pomdp_py"):
         import pomdp_py  # pyright: ignore[reportMissingImports]
+    return pomdp_py.Particles(particles_of(key, belief, n, state))
+
+
+def particles_of(key: Key[Array, ""], belief: Belief, n: int, state: Callable[[State], Any]) -> list[Any]:
+    """Sample a belief as pomdp-py's states.
+
+    Args:
+        key: The randomness of the samples.
+        belief: Any belief.
+        n: Number of particles.
+        state: Makes a `pomdp_py.State` of a state with NumPy leaves.
+
+    Returns:
+        The states.
+    """
+    with optional_imports("particles_of"):
+        import pomdp_py  # pyright: ignore[reportMissingImports]
 
     if n < 1:
         raise InputError(f"A root needs at least 1 particle; got n={n}.")
@@ -160,7 +188,7 @@ def to_pomdp_py(key: Key[Array, ""], belief: Belief, n: int, state: Callable[[St
             raise InputError(
                 f"pomdp-py plans from instances of pomdp_py.State; `state` gave a {type(particle).__name__}."
             )
-    return pomdp_py.Particles(particles)
+    return particles
 
 
 def listed_of(name: str, given: Iterable[Any] | None, model: Any) -> tuple[Any, ...]:
