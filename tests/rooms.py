@@ -114,7 +114,11 @@ ROOMS = (
         (*FILTERS, "nbf.adapters", "nbf_paper.names"),
     ),
     Room("nbf_paper.report", "figures and tables of each experiment", (*RECORDS, "nbf.plot"), jax=False, draws=True),
-    Room("nbf_paper.experiments", "what runs and records", (*LIBRARY, "nbf.adapters", "nbf.planning", *RECORDS, *PAPER, *ZOO)),
+    Room(
+        "nbf_paper.experiments",
+        "what runs and records",
+        (*LIBRARY, "nbf.adapters", "nbf.planning", *RECORDS, *PAPER, *ZOO),
+    ),
     Room(
         "nbf_paper.experiments.choices",
         "every experiment: its options, its jobs, its page",

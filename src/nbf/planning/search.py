@@ -75,8 +75,9 @@ class TreeSearch(eqx.Module):
     exploration further down does not count, which it does for long in a mean."""
     kept: int = eqx.field(static=True, default=32)
     """States of a node at most, with `observation_widening`."""
-    calls: int | None = eqx.field(static=True, default=None)
-    """Steps of all simulations at most: none begins that could go beyond it. None: as many as it takes."""
+    calls: int | Int[Array, ""] | None = None
+    """Steps of all simulations at most: none begins that could go beyond it. None: as many as it takes. An array may
+    change without compiling again."""
     rollout: Callable[..., Any] | None = None
     """`rollout(key, state, environment)`, the action of a rollout; None: a random one."""
     value: Callable[..., Any] | None = None
@@ -85,7 +86,7 @@ class TreeSearch(eqx.Module):
 
     def __check_init__(self) -> None:
         check_counts("A search", simulations=self.simulations, depth=self.depth, kept=self.kept)
-        if self.calls is not None:
+        if isinstance(self.calls, int):
             check_counts("A search", least=self.depth, calls=self.calls)
         check_numbers("A search", exploration=self.exploration)
         if self.backup not in ("best", "mean"):

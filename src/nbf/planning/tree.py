@@ -2,8 +2,8 @@
 
 A node is a history h. Each of its slots is an action a; the nodes that were opened by way of a slot are the
 observations that came after it. Nothing is written while a simulation goes down the tree, so that the compiled loop
-copies none of it; `Tree.after` enters a whole simulation at once. A batch of trees (`vmap`) writes few, short rows: on a CPU each of
-them costs as much as hundreds of numbers that are read in order.
+copies none of it; `Tree.after` enters a whole simulation at once, in few writes: in a batch of trees (`vmap`) on a CPU
+each row that is written costs as much as hundreds of numbers that are read in order.
 """
 
 from __future__ import annotations
