@@ -58,7 +58,7 @@ def test_small_problems_are_solved(number: int, key):
         return search.decide(key, listed_of(tables.start), environment_of(tables), task_of(tables, GAMMA))
 
     decisions = jax.jit(jax.vmap(found))(jax.random.split(key, number), stacked)
-    lost = optimal.max(axis=1) - optimal[np.arange(32), np.asarray(decisions.action)]
+    lost = optimal.max(axis=1) - optimal[np.arange(number), np.asarray(decisions.action)]
     sure = np.ptp(optimal, axis=1) > 0.1
     assert sure.sum() > 0.6 * number
     np.testing.assert_array_equal(lost[sure], 0.0)

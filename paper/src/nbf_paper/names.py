@@ -100,6 +100,8 @@ ACROBOT = "acrobot"
 """Gymnasium's acrobot of which only the elbow is seen."""
 CROSSING_SIMULATORS = (ACROBOT, TOUCH)
 """Simulators that are not JAX, with which filters are timed."""
+PLANNING = ("light-dark", "source", "maze-tag")
+"""The problems of the experiment on search."""
 SITES = ("plaza-1", "plaza-2")
 """Of the recordings with a real robot."""
 

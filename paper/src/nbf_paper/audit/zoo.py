@@ -63,6 +63,10 @@ GRIDS |= {
     "drift-late": MetricTable("drift", f"error_at_{LATE}"), "plaza": MetricTable("plaza", "log_score", 2),
     "plaza-distance": MetricTable("plaza", "energy"), "touch": MetricTable("touch", "log_score", 2),
     "touch-distance": MetricTable("touch", "energy"), "touch-lost": MetricTable("touch", "lost", 2),
+    "planning": MetricTable("planning", "return", 1), "planning-right": MetricTable("planning", "right", 2),
+    "planning-score": MetricTable("planning", "log_score", 2),
+    "planning-search": MetricTable("planning", "search_calls", 0),
+    "planning-time": MetricTable("planning", "return_equal_time", 1),
 }  # fmt: skip
 
 
