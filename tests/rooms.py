@@ -87,10 +87,16 @@ ROOMS = (
     Room("nbf.evaluation", "divergence, scores, calibration", (*CORE, "nbf.resampling", "nbf.beliefs")),
     Room("nbf.plot", "figures, and the live view", ("nbf.errors", *READ_AND_WRITTEN), jax=False, draws=True),
     Room("nbf.fitting", "`nbf.fit`: from a family to a trained filter; `nbf.compare`", (*LIBRARY, "nbf.plot")),
+    Room("nbf.planning", "search for the best action of a belief, and episodes played with it", FILTERS),
     Room("nbf.testing", "checks of an environment, a model or a filter of your own", FILTERS),
     Room("nbf.adapters", "Gymnasium, MuJoCo, gymnax, OpenSpiel, pomdp-py", (*FILTERS, "nbf.models")),
     Room("nbf.cli", "the command `nbf`", (*LIBRARY, "nbf.fitting", "nbf.testing", "nbf.plot"), draws=True),
-    Room("nbf", "the public names", (*LIBRARY, "nbf.fitting", "nbf.testing", "nbf.plot"), jax=False),
+    Room(
+        "nbf",
+        "the public names",
+        (*LIBRARY, "nbf.fitting", "nbf.planning", "nbf.testing", "nbf.plot"),
+        jax=False,
+    ),
     Room("nbf_paper.names", "names of configurations and options, as records have them", jax=False),
     Room(
         "nbf_paper.audit",
@@ -108,7 +114,11 @@ ROOMS = (
         (*FILTERS, "nbf.adapters", "nbf_paper.names"),
     ),
     Room("nbf_paper.report", "figures and tables of each experiment", (*RECORDS, "nbf.plot"), jax=False, draws=True),
-    Room("nbf_paper.experiments", "what runs and records", (*LIBRARY, "nbf.adapters", *RECORDS, *PAPER, *ZOO)),
+    Room(
+        "nbf_paper.experiments",
+        "what runs and records",
+        (*LIBRARY, "nbf.adapters", "nbf.planning", *RECORDS, *PAPER, *ZOO),
+    ),
     Room(
         "nbf_paper.experiments.choices",
         "every experiment: its options, its jobs, its page",

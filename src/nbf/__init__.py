@@ -20,6 +20,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from nbf import executors as executors
+    from nbf import planning as planning
     from nbf import plot as plot
     from nbf import testing as testing
     from nbf.beliefs.categorical import CategoricalBelief as CategoricalBelief

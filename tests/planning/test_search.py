@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from pomdps import LISTEN, RIGHT, environment_of, optimal_values, random_tables, task_of, tiger
-from tolerances import monte_carlo
+from tolerances import FLOAT, monte_carlo
 
 import nbf
 from nbf.planning import Task, TreeSearch, Widening
@@ -46,20 +46,21 @@ def test_the_first_action_of_tiger_is_the_optimal_one(chance: float, key):
     assert int(jnp.sum(decision.visits)) == 4000
 
 
-def test_small_problems_are_solved(key):
-    """Of 32 random ones, in one compiled batch."""
-    tables = [random_tables(seed) for seed in range(32)]
+@pytest.mark.parametrize("number", [8, pytest.param(64, marks=pytest.mark.slow)])
+def test_small_problems_are_solved(number: int, key):
+    """Random ones, in one compiled batch; where two actions are nearly as good, either will do."""
+    tables = [random_tables(seed) for seed in range(number)]
     optimal = np.stack([optimal_values(each, np.asarray(each.start), 3, GAMMA) for each in tables])
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *tables)
-    search = TreeSearch(simulations=3000, depth=3)
+    search = TreeSearch(simulations=2000, depth=3)
 
     def found(key, tables):
         return search.decide(key, listed_of(tables.start), environment_of(tables), task_of(tables, GAMMA))
 
-    decisions = jax.jit(jax.vmap(found))(jax.random.split(key, 32), stacked)
-    lost = optimal.max(axis=1) - optimal[np.arange(32), np.asarray(decisions.action)]
+    decisions = jax.jit(jax.vmap(found))(jax.random.split(key, number), stacked)
+    lost = optimal.max(axis=1) - optimal[np.arange(number), np.asarray(decisions.action)]
     sure = np.ptp(optimal, axis=1) > 0.1
-    assert sure.sum() > 20
+    assert sure.sum() > 0.6 * number
     np.testing.assert_array_equal(lost[sure], 0.0)
 
 
@@ -76,25 +77,25 @@ def test_of_one_step_the_values_are_mean_rewards(key):
     means = start @ rewards
     deviations = np.sqrt(start @ rewards**2 - means**2)
     for value, visits, mean, deviation in zip(decision.values, decision.visits, means, deviations, strict=True):
-        assert abs(float(value) - mean) <= monte_carlo(deviation, int(visits))["atol"]
+        assert abs(float(value) - mean) <= monte_carlo(deviation, int(visits))
     assert int(decision.calls) == 2000
 
 
 def guessing(noise: float) -> tuple[nbf.Environment, Task]:
-    """A sign is hidden. Look (and see it with noise), say -1, say +1, or leave."""
+    """A sign is hidden. Look (and see it with noise), say -1, say +1, or leave; all but looking ends it."""
     world = nbf.environment(
-        init=lambda key: jnp.where(jax.random.bernoulli(key), 1.0, -1.0)[None],
-        transition=lambda key, state, action: state,
+        init=lambda key: jnp.stack([jnp.where(jax.random.bernoulli(key), 1.0, -1.0), 0.0]),
+        transition=lambda key, state, action: jnp.stack([state[0], (action > 0).astype(jnp.float32)]),
         observe=lambda key, _, state: state[0] + noise * jax.random.normal(key),
         log_likelihood=lambda seen, _, state: -0.5 * ((seen - state[0]) / noise) ** 2,
-        space=nbf.Box((-1.0,), (1.0,)),
+        space=nbf.Box((-1.0, 0.0), (1.0, 1.0)),
     )
 
     def reward(state, action, next_state, environment):
         said = jnp.where(jnp.where(action == 1, -1.0, 1.0) == state[0], 1.0, -10.0)
         return jnp.select([action == 0, action == 3], [-0.01, 0.2], said)
 
-    return world, Task(reward, actions=jnp.arange(4), discount=1.0)
+    return world, Task(reward, jnp.arange(4), terminal=lambda state, environment: state[1] > 0, discount=1.0)
 
 
 def value_of_looking(noise: float) -> float:
@@ -113,13 +114,13 @@ def first_belief(key, environment: nbf.Environment) -> nbf.Belief:
 
 @pytest.mark.parametrize(("noise", "best"), [(0.2, 0), (3.0, 3)])
 def test_observations_that_are_numbers_need_widening(noise: float, best: int, key):
-    """Without it every look seems to tell the truth, whatever its noise."""
+    """Without it no observation is seen twice, so that a look is never of use."""
     environment, task = guessing(noise)
     assert (value_of_looking(noise) > 0.2) == (best == 0)
     belief = first_belief(key, environment)
     wide = TreeSearch(2000, 2, observation_widening=Widening(4.0, 0.1))
     assert int(wide.plan(key, belief, environment, task).action) == best
-    assert int(TreeSearch(2000, 2).plan(key, belief, environment, task).action) == 0
+    assert int(TreeSearch(2000, 2).plan(key, belief, environment, task).action) == 3
 
 
 def test_actions_that_are_numbers_are_drawn(key):
@@ -140,7 +141,7 @@ def test_actions_that_are_numbers_are_drawn(key):
     decision = search.plan(key, belief, world, task)
     tried = np.asarray(decision.actions)[np.asarray(decision.visits) > 0]
     assert tried.size == Widening(5.0, 0.3).most(2000)
-    assert abs(float(decision.action) - 0.3) == np.min(np.abs(tried - 0.3))
+    np.testing.assert_allclose(abs(float(decision.action) - 0.3), np.min(np.abs(tried - 0.3)), **FLOAT)
 
 
 def test_a_value_function_takes_the_place_of_rollouts(key):

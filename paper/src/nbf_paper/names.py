@@ -102,6 +102,8 @@ CROSSING_SIMULATORS = (ACROBOT, TOUCH)
 """Simulators that are not JAX, with which filters are timed."""
 TIMES_ENDING = "-times"
 """The end of a configuration's name in the records of these times."""
+PLANNING = ("light-dark", "source", "maze-tag")
+"""The problems of the experiment on search."""
 SITES = ("plaza-1", "plaza-2")
 """Of the recordings with a real robot."""
 

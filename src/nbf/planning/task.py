@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
+from nbf import prng
 from nbf.contracts import Environment, State
 from nbf.errors import InputError
 
@@ -62,14 +63,15 @@ class Task(eqx.Module):
         return None if self.actions is None else jnp.shape(jax.tree.leaves(self.actions)[0])[0]
 
     def action(self, index: Int[Array, ""]) -> Action:
-        """Look a listed action up."""
+        """Look up one of the actions that are listed."""
         return jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], self.actions)
 
     def random_action(self, key: Key[Array, ""], state: State, environment: Environment) -> Action:
         """Draw an action; of those that are listed all are equally likely."""
         if self.sample_action is not None:
             return jax.tree.map(jnp.asarray, self.sample_action(key, state, environment))
-        return self.action(jax.random.randint(key, (), 0, self.num_actions))
+        number = jax.tree.leaves(self.actions)[0].shape[0]
+        return self.action(jnp.floor(prng.uniform(key) * number).astype(jnp.int32))
 
     def reward_of(self, state: State, action: Action, next_state: State, environment: Environment) -> Float[Array, ""]:
         """Compute the reward of a step, as a number with decimals."""

@@ -65,6 +65,10 @@ GRIDS |= {
     "touch-distance": MetricTable("touch", "energy"), "touch-lost": MetricTable("touch", "lost", 2),
     "acrobot": MetricTable("crossing", "log_score", 2), "acrobot-distance": MetricTable("crossing", "energy"),
     "acrobot-lost": MetricTable("crossing", "lost", 2),
+    "planning": MetricTable("planning", "return", 1), "planning-right": MetricTable("planning", "right", 2),
+    "planning-score": MetricTable("planning", "log_score", 2),
+    "planning-search": MetricTable("planning", "search_calls", 0),
+    "planning-time": MetricTable("planning", "return_equal_time", 1),
 }  # fmt: skip
 
 

@@ -1,0 +1,239 @@
+"""Search on beliefs: the return of the same search with the belief of each filter.
+
+Filter and search share a limit of simulator calls for each decision: what a filter does not use, the search has. The
+belief of the exact filter is the ceiling, and costs nothing; so does that of the prior, which never sees anything. All
+play in the same worlds from the same starts.
+
+| metric | |
+|---|---|
+| `return` | discounted, of an episode |
+| `return_equal_time` | the same where the limit is one of time: as many calls as fit beside the filter's update |
+| `right` | share of episodes that were ended by the right last action |
+| `log_score` | log score of the true hidden state, mean over the steps |
+| `search_calls` | simulator calls of the search, mean over its decisions |
+| `update_ms`, `search_us` | time of an update of one filter; of one call of the search |
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from nbf import prng
+from nbf.errors import InputError
+from nbf.evaluation.batches import mean_and_error
+from nbf.filters.exact import ExactFilter
+from nbf.filters.particle import ParticleFilter
+from nbf.filters.prediction import PredictionFilter
+from nbf.filters.regularized import RegularizedParticleFilter
+from nbf.fitting.fitted import FittedModel
+from nbf_paper.experiments import demands
+from nbf_paper.experiments.demands import Demand, Size
+from nbf_paper.experiments.injected import InjectedParticleFilter
+from nbf_paper.experiments.job import Counter, Job
+from nbf_paper.experiments.planning_play import Game, Scores, Searching, played
+from nbf_paper.experiments.planning_worlds import PROBLEMS, Decisions
+from nbf_paper.experiments.rows import FilterRow
+from nbf_paper.experiments.zoo_job import ZooTraining
+from nbf_paper.records import ALL, Record
+from nbf_paper.zoo.problem import Problem
+
+EPISODE_SECONDS = 3.0
+"""Of all rows of one episode, about."""
+TIMED = 20
+"""Runs whose shortest is the time of an update or a search."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The sizes of the filters."""
+
+    particle_filters: tuple[int, ...] = (32, 128, 512, 2048)
+    injected_filters: tuple[int, ...] = (32, 128, 512, 2048)
+    regularized_filters: tuple[int, ...] = (32, 128)
+    neural_filters: tuple[int, ...] = (32, 128)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Under their stable names in run keys."""
+        return {
+            "particle_filters": self.particle_filters, "injected_filters": self.injected_filters,
+            "regularized_filters": self.regularized_filters, "neural_filters": self.neural_filters,
+        }  # fmt: skip
+
+    def made(self, fitted: FittedModel) -> list[FilterRow]:
+        """The filters."""
+        kinds: list[tuple[str, tuple[int, ...], Callable[[int], Any]]] = [
+            ("pf", self.particle_filters, ParticleFilter),
+            ("pf-injected", self.injected_filters, lambda n: InjectedParticleFilter(ParticleFilter(n))),
+            ("pf-regularized", self.regularized_filters, RegularizedParticleFilter),
+            ("nbf", self.neural_filters, fitted.filter),
+        ]
+        rows = [FilterRow(make(n), name, "", n, n) for name, sizes, make in kinds for n in sizes]
+        exact = ExactFilter()
+        return [FilterRow(exact, "exact", "", 0, 0), FilterRow(PredictionFilter(exact), "prior", "", 0, 0), *rows]
+
+
+@dataclass(frozen=True)
+class PlanningJob(Job):
+    """One problem and training seed: a model is trained, and every filter's belief is searched."""
+
+    experiment: ClassVar[str] = "planning"
+    problem: str
+    seed: int = 0
+    steps: int = 1500
+    """Gradient steps, at most."""
+    episodes: int = 128
+    calls: int = 4096
+    """Of filter and search together, for each decision."""
+    searching: Searching = field(default_factory=Searching)
+    rows: Rows = field(default_factory=Rows)
+
+    def __post_init__(self) -> None:
+        if self.problem not in PROBLEMS:
+            raise InputError(f"There is no problem {self.problem!r}; choose one of {', '.join(PROBLEMS)}.")
+        most = max((*self.rows.particle_filters, *self.rows.injected_filters, *self.rows.neural_filters, 0))
+        if self.calls < most + self.searching.depth:
+            raise InputError(
+                f"calls={self.calls} leaves nothing to a search beside a filter of {most}: give at least "
+                f"{most + self.searching.depth}."
+            )
+
+    @property
+    def title(self) -> str:
+        return f"{self.experiment} {self.problem} seed {self.seed}"
+
+    @property
+    def label(self) -> str:
+        return f"{self.problem}/{self.seed}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {
+            "problem": self.problem, "seed": self.seed, "training": {"fit": "defaults", "steps": self.steps},
+            "episodes": self.episodes, "calls": self.calls, "search": self.searching.settings,
+            "rows": self.rows.settings,
+        }  # fmt: skip
+
+    @property
+    def evaluated(self) -> int:
+        return self.episodes
+
+    def sizes(self) -> list[Size]:
+        def taken(count: int) -> Demand:
+            return Demand(1e7 * count, EPISODE_SECONDS * count)
+
+        return [Size("--episodes", self.evaluated, taken), Size("--steps", self.steps, demands.steps)]
+
+    @property
+    def asked(self) -> Decisions:
+        """The problem."""
+        return PROBLEMS[self.problem]()
+
+    def training_run(self, runs: Path) -> ZooTraining:
+        asked = self.asked
+        known = Problem(asked.name, asked.family, asked.horizon, ExactFilter(), "exact")
+        return ZooTraining(runs / "planning" / asked.name / str(self.seed), known, self.seed, self.steps)
+
+    def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
+        game, records = Game(self.asked, self.searching), []
+        for row in self.rows.made(self.training_run(runs).load()):
+            bar.describe(f"{self.title}: {row.label}")
+            found = self.played(game, row, self.calls - row.calls)
+            bar.advance(self.episodes)
+            records += [
+                self.told(row, "return", found.returns), self.told(row, "right", found.right),
+                self.told(row, "log_score", found.log_score), self.told(row, "search_calls", found.calls),
+            ]  # fmt: skip
+        jax.clear_caches()
+        return records
+
+    def played(self, game: Game, row: FilterRow, calls: int) -> Scores:
+        """Episodes with one filter. They are the same for all filters and all trainings of a problem."""
+        return played(game, row.filter, calls, prng.stream(0, "planning", self.problem), self.episodes)
+
+    def told(self, row: FilterRow, metric: str, values: np.ndarray) -> Record:
+        """The record of a metric, given a number of each episode."""
+        mean, error = mean_and_error(values)
+        return Record(
+            experiment=self.experiment, config=self.problem, filter=row.name, arm=row.arm, particles=row.particles,
+            calls=row.calls, seed=self.seed, step=ALL, metric=metric, value=float(mean), se=float(error),
+            episodes=len(values),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PlanningTimeJob(PlanningJob):
+    """The same at equal time. Times are measured on one episode, and then fixed: a search has as many calls as fit
+    beside the update into the time of a search of `calls` without any filter."""
+
+    timed: ClassVar[bool] = True
+
+    @property
+    def title(self) -> str:
+        return f"{super().title}, equal time"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings, "limit": "time"}
+
+    def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
+        game, records = Game(self.asked, self.searching), []
+        per_call = search_seconds(game, self.calls)
+        for row in self.rows.made(self.training_run(runs).load()):
+            bar.describe(f"{self.title}: {row.label}")
+            free = row.name in ("exact", "prior")
+            taken = 0.0 if free else update_seconds(game, row)
+            calls = max(0, self.calls - round(taken / per_call))
+            records.append(self.told(row, "return_equal_time", self.played(game, row, calls).returns))
+            bar.advance(self.episodes)
+            times = {"update_ms": 1e3 * taken, "search_us": 1e6 * per_call, "calls_equal_time": float(calls)}
+            records += [self.told(row, name, np.full(2, value)) for name, value in times.items()]
+        jax.clear_caches()
+        return records
+
+
+def search_seconds(game: Game, calls: int) -> float:
+    """The time of one call of a search, from one decision with so many."""
+    keys = jax.random.split(prng.stream(0, "planning", "time"), 1)
+    worlds, states = game.starts(keys)
+    tracked = game.begun(ExactFilter(), keys, states, worlds)
+    roots = game.rooted(ExactFilter(), keys, tracked, states, worlds)
+
+    def search() -> int:
+        return int(game.decided(keys, roots, worlds, jnp.zeros(1, bool), jnp.int32(calls))[1][0])
+
+    return _shortest(search) / max(search(), 1)
+
+
+def update_seconds(game: Game, row: FilterRow) -> float:
+    """The time in which one filter takes an observation and gives the states of a root."""
+    keys = jax.random.split(prng.stream(0, "planning", "time"), 1)
+    worlds, states = game.starts(keys)
+    tracked = game.begun(row.filter, keys, states, worlds)
+    actions = jax.tree.map(lambda leaf: leaf[:1], game.asked.task.actions)
+    after, seen, _ = game.moved(keys, states, actions, worlds)
+
+    def update() -> None:
+        told, _ = game.filtered(row.filter, keys, tracked, states, actions, after, seen, worlds)
+        jax.block_until_ready(game.rooted(row.filter, keys, told, after, worlds))
+
+    return _shortest(update)
+
+
+def _shortest(function: Callable[[], Any]) -> float:
+    """The shortest of some runs, in seconds; the first one compiles."""
+    function()
+    taken = []
+    for _ in range(TIMED):
+        start = time.perf_counter()
+        function()
+        taken.append(time.perf_counter() - start)
+    return min(taken)

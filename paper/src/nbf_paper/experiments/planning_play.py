@@ -1,0 +1,182 @@
+"""Episodes that are played with a search on a filter's belief, at a limit of simulator calls for both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key, PyTree
+
+from nbf.contracts import Filter, FilterState
+from nbf.planning import TreeSearch
+from nbf_paper.experiments.planning_worlds import Decisions, World
+
+UNIFORM = 1e-3
+"""Share of the uniform distribution with which a belief is scored, as in the zoo."""
+
+
+@dataclass(frozen=True)
+class Searching:
+    """How every search of an experiment is done."""
+
+    simulations: int = 1000
+    """At most; the calls are the limit that counts."""
+    depth: int = 15
+    exploration: float = 1.0
+    backup: str = "best"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Under their stable names in run keys."""
+        return {
+            "simulations": self.simulations, "depth": self.depth, "exploration": self.exploration,
+            "backup": self.backup,
+        }  # fmt: skip
+
+    def search(self, asked: Decisions, calls: int | Array) -> TreeSearch:
+        """The search of a problem."""
+        return TreeSearch(
+            self.simulations, self.depth, self.exploration, asked.observation_widening, calls=calls,
+            backup=self.backup, value=asked.value,
+        )  # fmt: skip
+
+
+class Scores(NamedTuple):
+    """One number of each episode."""
+
+    returns: Float[np.ndarray, " episodes"]
+    """Discounted."""
+    log_score: Float[np.ndarray, " episodes"]
+    """Of the true hidden state under the belief after each observation, mean over the steps."""
+    right: Float[np.ndarray, " episodes"]
+    """1 if the episode was ended by the right last action, else 0."""
+    calls: Float[np.ndarray, " episodes"]
+    """Of a search, mean over its decisions."""
+
+
+class Game(eqx.Module):
+    """The compiled parts of an episode, for a batch of them."""
+
+    asked: Decisions = eqx.field(static=True)
+    searching: Searching = eqx.field(static=True)
+
+    @eqx.filter_jit
+    def starts(self, keys: Key[Array, " episodes"]) -> tuple[World, PyTree]:
+        """The worlds and their first states."""
+
+        def one(key: Key[Array, ""]) -> tuple[World, PyTree]:
+            given_key, start_key = jax.random.split(key)
+            world = replace(self.asked.world, given=self.asked.given(given_key))
+            return world, world.init(start_key)
+
+        return jax.vmap(one)(keys)
+
+    @eqx.filter_jit
+    def decided(
+        self, keys: Key[Array, " episodes"], roots: PyTree, worlds: World, over: Array, calls: Int[Array, ""]
+    ) -> tuple[PyTree, Int[Array, " episodes"], Int[Array, " episodes"]]:
+        """The action, the calls and the invalid numbers of each search. Nothing is searched where it is over."""
+
+        def one(key: Key[Array, ""], root: PyTree, world: World, over: Array) -> tuple[PyTree, Array, Array]:
+            search = self.searching.search(self.asked, jnp.where(over, 0, calls))
+            found = search.search(key, root, world, self.asked.task)
+            return found.action, found.calls, found.invalid
+
+        return jax.vmap(one)(keys, roots, worlds, over)
+
+    @eqx.filter_jit
+    def moved(self, keys: Key[Array, " episodes"], states: PyTree, actions: PyTree, worlds: World) -> tuple:
+        """The next states, the observations and the rewards."""
+
+        def one(key: Key[Array, ""], state: PyTree, action: PyTree, world: World) -> tuple:
+            move_key, look_key = jax.random.split(key)
+            after = world.transition(move_key, state, action)
+            seen = world.observe(look_key, state, after)
+            return after, seen, self.asked.task.reward_of(state, action, after, world)
+
+        return jax.vmap(one)(keys, states, actions, worlds)
+
+    @eqx.filter_jit
+    def begun(self, filter: Filter, keys: Key[Array, " episodes"], states: PyTree, worlds: World) -> FilterState:
+        """The states of a filter before any observation."""
+
+        def one(key: Key[Array, ""], state: PyTree, world: World) -> FilterState:
+            return filter.init(key, world.at(state[1], state[1]))
+
+        return jax.vmap(one)(keys, states, worlds)
+
+    @eqx.filter_jit
+    def rooted(
+        self, filter: Filter, keys: Key[Array, " episodes"], tracked: FilterState, states: PyTree, worlds: World
+    ) -> PyTree:
+        """The states from which each search starts: draws of the belief, with what is public."""
+
+        def one(key: Key[Array, ""], tracked: FilterState, state: PyTree, world: World) -> PyTree:
+            belief = filter.belief(tracked, world.at(state[1], state[1]))
+            count = self.searching.simulations
+            public = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *leaf.shape)), state[1])
+            return belief.sample(key, count), public
+
+        return jax.vmap(one)(keys, tracked, states, worlds)
+
+    @eqx.filter_jit
+    def filtered(
+        self, filter: Filter, keys: Key[Array, " episodes"], tracked: FilterState, states: PyTree, actions: PyTree,
+        after: PyTree, seen: PyTree, worlds: World,
+    ) -> tuple[FilterState, Float[Array, " episodes"]]:  # fmt: skip
+        """The filters' states after an observation, and how likely they think the true state."""
+
+        def one(key: Key[Array, ""], tracked: FilterState, state: PyTree, action: PyTree, new: PyTree, seen: PyTree,
+                world: World) -> tuple[FilterState, Array]:  # fmt: skip
+            now = world.at(state[1], new[1])
+            tracked, _ = filter.update(key, tracked, seen, now, action)
+            probability = jnp.exp(filter.belief(tracked, now).log_prob(new[0]))
+            return tracked, jnp.log((1 - UNIFORM) * probability + UNIFORM / now.space.size)
+
+        return jax.vmap(one)(keys, tracked, states, actions, after, seen, worlds)
+
+
+def played(game: Game, filter: Filter, calls: int, key: Key[Array, ""], episodes: int) -> Scores:
+    """Play episodes. Worlds, starts and noise follow from the key, and are the same for every filter.
+
+    Args:
+        game: The problem.
+        filter: Whose belief is searched.
+        calls: Of a search at most.
+        key: Random key.
+        episodes: How many.
+
+    Returns:
+        The scores.
+    """
+    task, horizon = game.asked.task, game.asked.horizon
+    worlds, states = game.starts(jax.random.split(jax.random.fold_in(key, 0), episodes))
+    tracked = game.begun(filter, jax.random.split(jax.random.fold_in(key, 1), episodes), states, worlds)
+    over, factor = np.zeros(episodes, bool), 1.0
+    totals, right = np.zeros(episodes), np.zeros(episodes)
+    scores, used, alive = np.zeros(episodes), np.zeros(episodes), np.zeros(episodes)
+    for step in range(horizon):
+        search_key, root_key, move_key, filter_key = (
+            jax.random.split(jax.random.fold_in(jax.random.fold_in(key, 2 + step), part), episodes) for part in range(4)
+        )
+        roots = game.rooted(filter, root_key, tracked, states, worlds)
+        actions, spent, invalid = game.decided(search_key, roots, worlds, jnp.asarray(over), jnp.int32(calls))
+        after, seen, rewards = game.moved(move_key, states, actions, worlds)
+        if int(np.sum(invalid)):
+            raise RuntimeError(f"{int(np.sum(invalid))} numbers of a search of {game.asked.name} were none.")
+        tracked, found = game.filtered(filter, filter_key, tracked, states, actions, after, seen, worlds)
+        ended, gained = np.asarray(after[1][1]), np.asarray(rewards)
+        totals += np.where(over, 0.0, factor * gained)
+        right += ~over & ended & (gained > 0)
+        scores += np.where(over | ended, 0.0, np.asarray(found))
+        used += np.where(over, 0, np.asarray(spent))
+        alive += ~over
+        over, states, factor = over | ended, after, factor * task.discount
+        if over.all():
+            break
+    looks = np.maximum(alive - right - (over & (right == 0)), 1)
+    return Scores(totals, scores / looks, right, used / np.maximum(alive, 1))

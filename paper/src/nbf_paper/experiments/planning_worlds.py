@@ -1,0 +1,292 @@
+"""What is hidden and what is public: problems in which a belief is for decisions.
+
+A filter tracks the hidden part alone. The public part, such as the place of one's own, is a parameter of each step's
+environment. A search needs both: its states are pairs, and those of its root are a belief's, each with the one public
+part.
+
+| problem | hidden | seen | known failure |
+|---|---|---|---|
+| `light-dark` | an integer position; moves are exact | itself, with noise that is the distance to a light | particles of an exact motion stay where they were drawn |
+| `source` | the cell of a source, which never moves | whether a detector at one's place rings | the same, with 576 cells |
+| `maze-tag` | the cell of one who flees in a maze | in which of nine directions, often wrongly | the maze is another one in each episode |
+
+All end with an action that says: here it is. `light-dark` is that of Sunberg and Kochenderfer (arXiv 1709.06196).
+"""  # noqa: E501
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key, PyTree
+
+from nbf.capabilities import Scheduled
+from nbf.contracts import Environment, Observation, Policy, State
+from nbf.environments.listed import ListedEnvironment, listed_environment
+from nbf.planning import Task, Widening
+from nbf.spaces import Lattice
+from nbf_paper.zoo.mazes import MOVES, random_maze
+from nbf_paper.zoo.mazes import SPACE as MAZE
+
+DISCOUNT = 0.95
+
+
+class World(Environment):
+    """Pairs of a hidden and a public state, as a search needs them."""
+
+    space: Any
+    """Of the hidden part."""
+    hidden: Any
+    """A `ListedEnvironment`: of the hidden part."""
+    given: PyTree
+    """What is known and does not change in an episode."""
+    advance: Callable[..., Any] = eqx.field(static=True)
+    """`advance(public, action, given)`, the next public part."""
+    begin: Callable[..., Any] = eqx.field(static=True)
+    """`begin(key)`, the first public part."""
+
+    def at(self, public: PyTree, after: PyTree) -> ListedEnvironment:
+        """The environment of the hidden part in a step between two public ones."""
+        return replace(self.hidden, parameters=(public, after, self.given))
+
+    def init(self, key: Key[Array, ""]) -> State:
+        hidden_key, public_key = jax.random.split(key)
+        return self.hidden.init(hidden_key), self.begin(public_key)
+
+    def transition(self, key: Key[Array, ""], state: State, policy: Policy) -> State:
+        hidden, public = state
+        after = self.advance(public, policy, self.given)
+        return self.at(public, after).transition(key, hidden, policy), after
+
+    def observe(self, key: Key[Array, ""], state: State, next_state: State) -> Observation:
+        return self.at(state[1], next_state[1]).observe(key, state[0], next_state[0])
+
+    def log_likelihood(self, observation: Observation, state: State, next_state: State) -> Float[Array, ""]:
+        return self.at(state[1], next_state[1]).log_likelihood(observation, state[0], next_state[0])
+
+    def check_observation(self, observation: Observation) -> None:
+        self.hidden.check_observation(observation)
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """A problem."""
+
+    name: str
+    world: World
+    task: Task
+    value: Callable[..., Any]
+    """`value(state, world)`: what could be had if nothing were hidden. The leaf value of every search."""
+    given: Callable[..., Any]
+    """`given(key)`: what is known, of a random episode."""
+    horizon: int
+    moves: int
+    """The first actions, which do not end the episode: those that training draws."""
+    observation_widening: Widening | None = None
+
+    @property
+    def family(self) -> Scheduled:
+        """Random walks of a player who does not decide: what a model is trained on."""
+        return Walks(self.world, self.task, self.given, self.moves)
+
+
+class Walks(Scheduled):
+    """Episodes of random actions; one is often repeated."""
+
+    world: World
+    task: Task
+    given: Callable[..., Any] = eqx.field(static=True)
+    moves: int = eqx.field(static=True)
+
+    def schedule(self, key: Key[Array, ""], steps: int) -> tuple[Environment, Policy]:
+        given_key, start_key, keep_key, new_key = jax.random.split(key, 4)
+        world = replace(self.world, given=self.given(given_key))
+        keep = jax.random.bernoulli(keep_key, 0.4, (steps,)).at[0].set(False)
+        new = jax.random.randint(new_key, (steps,), 0, self.moves)
+        actions = jax.vmap(self.task.action)(new[jax.lax.cummax(jnp.where(keep, 0, jnp.arange(steps)))])
+
+        def step(public: PyTree, action: PyTree) -> tuple[PyTree, ListedEnvironment]:
+            after = world.advance(public, action, world.given)
+            return after, world.at(public, after)
+
+        return jax.lax.scan(step, world.begin(start_key), actions)[1], actions
+
+    def sample(self, key: Key[Array, ""]) -> tuple[Environment, Policy]:
+        return jax.tree.map(lambda leaf: leaf[0], self.schedule(key, 1))
+
+
+def _reached(distance: Array, prize: float) -> Float[Array, ""]:
+    """The return of so many steps, each of which costs 1, and a prize after them."""
+    later = DISCOUNT ** distance.astype(jnp.float32)
+    return prize * later - (1 - later) / (1 - DISCOUNT)
+
+
+def _over(state: State, _: Environment) -> Array:
+    return state[1][1]
+
+
+# --- light-dark ----------------------------------------------------------------------------------
+
+RADIUS, LIGHT = 30, 10
+STEPS = np.array([-10, -1, 1, 10, 0], np.int32)
+"""The last one says: I am at 0."""
+
+
+def light_dark() -> Decisions:
+    """Find to 0 in the dark: go to the light at 10 first."""
+
+    def branches(cell: Int[Array, " 1"], action: Int[Array, ""], _: Any) -> tuple[Array, Array]:
+        return jnp.clip(cell + action, 0, 2 * RADIUS)[None], jnp.zeros(1)
+
+    def deviation(cell: Int[Array, " 1"]) -> Float[Array, ""]:
+        return jnp.abs(cell[0] - RADIUS - LIGHT) + 1e-3
+
+    def log_likelihood(seen: Array, _: Array, cell: Array, __: Any) -> Float[Array, ""]:
+        wide = deviation(cell)
+        return -0.5 * ((seen - cell[0] + RADIUS) / wide) ** 2 - jnp.log(wide)
+
+    none, no = jnp.int32(0), jnp.asarray(False)
+    hidden = listed_environment(
+        observe=lambda key, _, cell, __: cell[0] - RADIUS + deviation(cell) * jax.random.normal(key),
+        log_likelihood=log_likelihood, space=Lattice((2 * RADIUS + 1,)), branches=branches, num_branches=1,
+        parameters=((none, no), (none, no), none),
+    )  # fmt: skip
+    world = World(
+        hidden.space,
+        hidden,
+        none,
+        lambda public, action, _: (public[0], public[1] | (action == 0)),
+        lambda key: (none, no),
+    )
+
+    def reward(state: State, action: Array, _: State, __: World) -> Float[Array, ""]:
+        return jnp.where(action == 0, jnp.where(state[0][0] == RADIUS, 100.0, -100.0), -1.0)
+
+    def value(state: State, _: World) -> Float[Array, ""]:
+        far = jnp.abs(state[0][0] - RADIUS)
+        tens, ones = far // 10, far % 10
+        return _reached(tens + jnp.minimum(ones, 11 - ones), 100.0)
+
+    task = Task(reward, jnp.asarray(STEPS), terminal=_over, discount=DISCOUNT)
+    return Decisions("light-dark", world, task, value, lambda key: none, 25, 4, Widening(5.0, 1 / 15))
+
+
+# --- source --------------------------------------------------------------------------------------
+
+SIDE, TILE, REACH, CERTAINTY, FALSE = 24, 3, 4.0, 0.9, 0.05
+"""Cells; cells of a step; reach of the detector; probabilities that it rings at the source, and for nothing."""
+
+
+def source() -> Decisions:
+    """Look for a source with a detector, and dig where it is: in a square of 3 x 3 cells around one's place."""
+
+    def ringing(cell: Array, public: Any) -> Float[Array, ""]:
+        near = jnp.exp(-jnp.sum((cell - public[0]) ** 2) / (2 * REACH**2))
+        return FALSE + (CERTAINTY - FALSE) * near
+
+    def log_likelihood(seen: Array, _: Array, cell: Array, step: Any) -> Float[Array, ""]:
+        rings = ringing(cell, step[1])
+        return jnp.log(jnp.where(seen == 1, rings, 1 - rings))
+
+    start = jnp.asarray([13, 13], jnp.int32), jnp.asarray(False)
+    hidden = listed_environment(
+        observe=lambda key, _, cell, step: jax.random.bernoulli(key, ringing(cell, step[1])).astype(jnp.int32),
+        log_likelihood=log_likelihood, space=Lattice((SIDE, SIDE)), symbols=2,
+        parameters=(start, start, jnp.int32(0)),
+    )  # fmt: skip
+
+    def advance(public: Any, action: Array, _: Any) -> Any:
+        place, over = public
+        moved = jnp.clip(place + TILE * _step_of(action), 1, SIDE - 2)
+        return moved, over | (action == 4)
+
+    def reward(state: State, action: Array, _: State, __: World) -> Float[Array, ""]:
+        found = jnp.max(jnp.abs(state[0] - state[1][0])) <= TILE // 2
+        return jnp.where(action == 4, jnp.where(found, 50.0, -50.0), -1.0)
+
+    def value(state: State, _: World) -> Float[Array, ""]:
+        return _reached(jnp.sum(jnp.abs(state[0] // TILE - state[1][0] // TILE)), 50.0)
+
+    world = World(hidden.space, hidden, jnp.int32(0), advance, lambda key: start)
+    task = Task(reward, jnp.arange(5, dtype=jnp.int32), terminal=_over, discount=DISCOUNT)
+    return Decisions("source", world, task, value, lambda key: jnp.int32(0), 30, 4)
+
+
+def _step_of(action: Int[Array, ""]) -> Int[Array, " 2"]:
+    """The move of a direction; none of the last action."""
+    return jnp.asarray(np.concatenate([MOVES, np.zeros((1, 2), np.int32)]))[action]
+
+
+# --- maze-tag ------------------------------------------------------------------------------------
+
+HEARD, FLEES = 0.5, 0.7
+"""Probability to hear the right direction; how much the one who flees minds the distance."""
+
+
+def maze_tag() -> Decisions:
+    """Tag one who flees, in a maze that is known and another one in each episode."""
+    maze = np.ones((MAZE.size, 4), bool), np.zeros((MAZE.size, MAZE.size), np.int32)
+
+    def branches(cell: Array, _: Array, step: Any) -> tuple[Array, Array]:
+        (place, _), _, (sides, far) = step
+        ends = jnp.where(sides[MAZE.index(cell)][:, None], cell + MOVES, cell)
+        away = far[jax.vmap(MAZE.index)(ends), MAZE.index(place)]
+        return ends, jax.nn.log_softmax(FLEES * away.astype(jnp.float32))
+
+    def direction(cell: Array, public: Any) -> Array:
+        down, right = jnp.sign(cell - public[0]) + 1
+        return 3 * down + right
+
+    def log_likelihood(seen: Array, _: Array, cell: Array, step: Any) -> Float[Array, ""]:
+        return jnp.log(jnp.where(seen == direction(cell, step[1]), HEARD + (1 - HEARD) / 9, (1 - HEARD) / 9))
+
+    def observe(key: Key[Array, ""], _: Array, cell: Array, step: Any) -> Array:
+        hears_key, other_key = jax.random.split(key)
+        other = jax.random.randint(other_key, (), 0, 9)
+        heard = jnp.where(jax.random.bernoulli(hears_key, HEARD), direction(cell, step[1]), other)
+        return heard.astype(jnp.int32)
+
+    def advance(public: Any, action: Array, given: Any) -> Any:
+        (place, over), (sides, _) = public, given
+        opened = jnp.append(sides[MAZE.index(place)], False)[action]
+        return jnp.where(opened, place + _step_of(action), place), over | (action == 4)
+
+    start = jnp.asarray([4, 4], jnp.int32), jnp.asarray(False)
+    given = jax.tree.map(jnp.asarray, maze)
+    hidden = listed_environment(
+        observe=observe, log_likelihood=log_likelihood, space=MAZE, branches=branches, num_branches=4, symbols=9,
+        parameters=(start, start, given),
+    )  # fmt: skip
+
+    def reward(state: State, action: Array, _: State, __: World) -> Float[Array, ""]:
+        found = jnp.all(state[0] == state[1][0])
+        return jnp.where(action == 4, jnp.where(found, 50.0, -50.0), -1.0)
+
+    def value(state: State, world: World) -> Float[Array, ""]:
+        return _reached(world.given[1][MAZE.index(state[0]), MAZE.index(state[1][0])], 50.0)
+
+    world = World(hidden.space, hidden, given, advance, lambda key: start)
+    task = Task(reward, jnp.arange(5, dtype=jnp.int32), terminal=_over, discount=DISCOUNT)
+    return Decisions("maze-tag", world, task, value, mazes, 30, 4)
+
+
+def mazes(key: Key[Array, ""]) -> tuple[Array, Array]:
+    """A random maze, and how many steps each cell is from each other."""
+    sides = random_maze(key)
+    ends = jnp.clip(jnp.asarray(MAZE.points())[:, None] + MOVES, 0, np.asarray(MAZE.shape) - 1)
+    neighbours = jnp.where(sides, jax.vmap(jax.vmap(MAZE.index))(ends), jnp.arange(MAZE.size)[:, None])
+    start = jnp.where(jnp.eye(MAZE.size, dtype=bool), 0, MAZE.size)
+
+    def nearer(_: int, far: Array) -> Array:
+        return jnp.minimum(far, 1 + jnp.min(far[neighbours], axis=1))
+
+    return sides, jax.lax.fori_loop(0, MAZE.size, nearer, start).astype(jnp.int32)
+
+
+PROBLEMS: dict[str, Callable[[], Decisions]] = {"light-dark": light_dark, "source": source, "maze-tag": maze_tag}
+"""By name."""
