@@ -230,12 +230,7 @@ def from_openspiel(
     _check(game, observer, clock, length, limit)
     if reveals is not None and clock != "public":
         raise InputError("`reveals` needs clock='public': else the place of an action in a history is not known.")
-    kind = game.get_type()
-    told = game.new_initial_state().information_state_string if kind.provides_information_state_string else None
-    if sees is None and told is None and not kind.provides_observation_string:
-        raise InputError(f"{game} tells no player what it sees: pass `sees(state, player)`, which gives a string.")
-    tensor = sees is None and (kind.provides_information_state_tensor or kind.provides_observation_tensor)
-    sees = sees or (information_state if told is not None else observation)
+    sees, tensor = _sight(game, sees)
     seat = Seat(game, observer, clock, sees, game.max_history_length() if length is None else length)
     turns = Turns(seat, Players(policy), limit)
     start = _features(seat, tensor, game.new_initial_state(), [])
@@ -277,6 +272,17 @@ def observation(state: Any, player: int) -> str:
         It, as a string.
     """
     return state.observation_string(player)
+
+
+def _sight(game: Any, sees: Callable[[Any, int], str] | None) -> tuple[Callable[[Any, int], str], bool]:
+    """What tells what a player sees, and whether models are told OpenSpiel's tensor."""
+    kind = game.get_type()
+    if sees is not None:
+        return sees, False  # the tensor might tell more
+    if not kind.provides_information_state_string and not kind.provides_observation_string:
+        raise InputError(f"{game} tells no player what it sees: pass `sees(state, player)`, which gives a string.")
+    known = information_state if kind.provides_information_state_string else observation
+    return known, kind.provides_information_state_tensor or kind.provides_observation_tensor
 
 
 def _features(seat: Seat, tensor: bool, state: Any, told: list[int]) -> Float[np.ndarray, " c"] | None:
