@@ -49,8 +49,8 @@ class OpenSpielResampler:
             raise InputError(f"samples must be at least 1; got {samples}.")
         if isinstance(policy, list | tuple) and not isinstance(policy, BatchedPolicy):
             raise InputError(
-                "A resampler takes one policy, not a list: where players differ, a function (state, player) -> {action: "
-                "probability} can tell them apart."
+                "A resampler takes one policy, not a list: where players differ, a function (state, player) -> "
+                "{action: probability} can tell them apart."
             )
         self.filter, self.recovered = filter, 0
         self._game, self._policy, self._options, self._samples = game, policy, options, samples

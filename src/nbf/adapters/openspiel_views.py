@@ -227,9 +227,7 @@ def from_openspiel(
     Returns:
         The game as the observer sees it.
     """
-    _check(game, observer, clock, length, limit)
-    if reveals is not None and clock != "public":
-        raise InputError("`reveals` needs clock='public': else the place of an action in a history is not known.")
+    _check(game, observer, clock, reveals, length, limit)
     sees, tensor = _sight(game, sees)
     seat = Seat(game, observer, clock, sees, game.max_history_length() if length is None else length)
     turns = Turns(seat, Players(policy), limit)
@@ -301,7 +299,7 @@ def _tensor(state: Any, player: int) -> Float[np.ndarray, " c"]:
     return np.asarray(state.information_state_tensor(player) if known else state.observation_tensor(player), np.float32)
 
 
-def _check(game: Any, observer: int, clock: str, length: int | None, limit: int) -> None:
+def _check(game: Any, observer: int, clock: str, reveals: Any, length: int | None, limit: int) -> None:
     """Raise unless a game can be filtered so."""
     kind = game.get_type()
     if str(kind.dynamics).rpartition(".")[2] != "SEQUENTIAL":
@@ -318,5 +316,7 @@ def _check(game: Any, observer: int, clock: str, length: int | None, limit: int)
         raise InputError(f"The game {game} has players 0..{game.num_players() - 1}; got observer={observer}.")
     if clock not in ("own", "public"):
         raise InputError(f"`clock` is 'own' or 'public'; got {clock!r}.")
+    if reveals is not None and clock != "public":
+        raise InputError("`reveals` needs clock='public': else the place of an action in a history is not known.")
     if limit < 1 or (length is not None and length < 1):
         raise InputError(f"`limit` and `length` are at least 1; got limit={limit}, length={length}.")
