@@ -385,9 +385,12 @@ def test_calls_that_do_not_fit_are_refused(key):
 def test_models_draw_nothing_that_is_known_to_be_otherwise():
     """Of liar's dice all but the other player's dice are known: every sequence that the space allows has the rest."""
     game = load(LIAR)
-    view = from_openspiel(game, 1, bids_what_it_has, clock="public", reveals=lambda state: len(state.history()) >= DICE)
     end = random_game(game, np.random.default_rng(SEED), 1, bids_what_it_has)
-    for seen in view.follow(end)[1::3]:
+    length = len(end.history()) + 1
+    view = from_openspiel(
+        game, 1, bids_what_it_has, clock="public", reveals=lambda state: len(state.history()) >= DICE, length=length
+    )
+    for seen in view.follow(end)[1::4]:
         space = view.at(seen).space
         assert isinstance(space, nbf.Tokens)
         assert bool(space.contains(jnp.asarray(seen.history)))
