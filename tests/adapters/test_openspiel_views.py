@@ -7,6 +7,7 @@ import itertools
 import pickle
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from open_spiel_games import PHANTOM, load, peculiar, random_game
@@ -379,3 +380,50 @@ def test_calls_that_do_not_fit_are_refused(key):
         view.turns.transition(np.random.default_rng(0), rows, 1, step_of(steps[0], np.int32(0)))
     with pytest.raises(InputError, match="length=3"):
         leduc(peculiar, length=3)
+
+
+def test_models_draw_nothing_that_is_known_to_be_otherwise():
+    """Of liar's dice all but the other player's dice are known: every sequence that the space allows has the rest."""
+    game = load(LIAR)
+    end = random_game(game, np.random.default_rng(SEED), 1, bids_what_it_has)
+    length = len(end.history()) + 1
+    view = from_openspiel(
+        game, 1, bids_what_it_has, clock="public", reveals=lambda state: len(state.history()) >= DICE, length=length
+    )
+    for seen in view.follow(end)[1::4]:
+        space = view.at(seen).space
+        assert isinstance(space, nbf.Tokens)
+        assert bool(space.contains(jnp.asarray(seen.history)))
+        allowed = np.asarray(space.masks(jnp.asarray(seen.history)))
+        assert (allowed.sum(axis=1)[DICE:] == 1).all()
+        count = int((seen.history != view.seat.padding).sum())
+        assert (allowed.sum(axis=1)[: min(count, DICE)] > 1).all()
+        other = np.array(seen.history)
+        other[-1] = (other[-1] + 1) % view.seat.padding
+        assert not bool(space.contains(jnp.asarray(other)))
+    with pytest.raises(InputError, match="needs clock='public'"):
+        from_openspiel(game, 1, uniform, reveals=lambda state: True)
+
+
+@pytest.mark.slow
+def test_a_neural_filter_learns_what_dice_are_hidden(key):
+    """With `nbf.fit`: its belief about the hidden dice is nearer to Bayes' rule than the one without the bids."""
+    game, rng = load(LIAR), np.random.default_rng(SEED)
+    view = from_openspiel(game, 1, bids_what_it_has, clock="public", reveals=lambda state: len(state.history()) >= DICE)
+    training = nbf.FitConfig(steps=600, samples=16)
+    fitted = nbf.fit(openspiel_episodes(view, 12), particles=128, training=training, trial=0, progress=False)
+    filter, errors = fitted.filter(32), []
+    for number in range(10):
+        end = random_game(game, rng, 1, bids_what_it_has)
+        hands, chances = hand_posterior(end)
+        truth = chances @ (hands[:, :, None] == np.arange(FACES)).sum(axis=1)
+        steps = view.follow(end)[:12]
+        if len(end.history()) > 12:
+            continue
+        state, _ = filtered(view, filter, steps, jax.random.fold_in(key, number))
+        drawn = np.asarray(filter.belief(state, view.at(steps[-1])).sample(key, 500))[:, :DICE]
+        found = (drawn[:, :, None] == np.arange(FACES)).sum(axis=1).mean(axis=0)
+        errors.append([np.sum((each - truth) ** 2) for each in (found, DICE / FACES)])
+    ours, without = np.mean(errors, axis=0)
+    assert len(errors) >= 4
+    assert ours < without
