@@ -55,8 +55,8 @@ TIMED = 20
 class Rows:
     """The sizes of the filters."""
 
-    particle_filters: tuple[int, ...] = (32, 128, 512, 2048)
-    injected_filters: tuple[int, ...] = (32, 128, 512, 2048)
+    particle_filters: tuple[int, ...] = (32, 128, 512, 1024)
+    injected_filters: tuple[int, ...] = (32, 128, 512, 1024)
     regularized_filters: tuple[int, ...] = (32, 128)
     neural_filters: tuple[int, ...] = (32, 128)
 
@@ -90,8 +90,8 @@ class PlanningJob(Job):
     seed: int = 0
     steps: int = 1500
     """Gradient steps, at most."""
-    episodes: int = 128
-    calls: int = 4096
+    episodes: int = 96
+    calls: int = 2048
     """Of filter and search together, for each decision."""
     searching: Searching = field(default_factory=Searching)
     rows: Rows = field(default_factory=Rows)

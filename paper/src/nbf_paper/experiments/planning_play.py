@@ -23,7 +23,7 @@ UNIFORM = 1e-3
 class Searching:
     """How every search of an experiment is done."""
 
-    simulations: int = 1000
+    simulations: int = 600
     """At most; the calls are the limit that counts."""
     depth: int = 15
     exploration: float = 1.0
@@ -135,7 +135,7 @@ class Game(eqx.Module):
             now = world.at(state[1], new[1])
             tracked, _ = filter.update(key, tracked, seen, now, action)
             probability = jnp.exp(filter.belief(tracked, now).log_prob(new[0]))
-            return tracked, jnp.log((1 - UNIFORM) * probability + UNIFORM / now.space.size)
+            return tracked, jnp.log((1 - UNIFORM) * probability + UNIFORM / self.asked.world.space.size)
 
         return jax.vmap(one)(keys, tracked, states, actions, after, seen, worlds)
 

@@ -18,7 +18,7 @@ from nbf_paper.records import read_records
 from nbf_paper.report.tables import Page, markdown_table
 
 TABLES = {
-    "planning": ("return", 1, "Discounted return with 4096 simulator calls of filter and search for each decision"),
+    "planning": ("return", 1, "Discounted return with 2048 simulator calls of filter and search for each decision"),
     "planning-right": ("right", 2, "Share of episodes that were ended by the right last action"),
     "planning-score": ("log_score", 2, "Log score of the true hidden state in nats, mean over the steps"),
     "planning-search": ("search_calls", 0, "Simulator calls of the search, mean over its decisions"),
