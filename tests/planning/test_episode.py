@@ -51,4 +51,5 @@ def test_a_return_is_that_of_the_states_and_ends_with_the_episode(key):
     assert np.all(np.isfinite(np.asarray(games.looks)[alive]))
     # From 4 or more the right end is within reach and worth walking to.
     assert np.mean(np.asarray(games.total) > 1) > 0.5
-    assert not np.any(games.invalid) and not np.any(games.recovered)
+    assert not np.any(games.invalid)
+    assert not np.any(games.recovered)

@@ -42,28 +42,28 @@ def optimal(steps: np.ndarray, prize: float, size: int, goal: int) -> np.ndarray
 def test_the_leaf_value_of_light_dark_is_that_of_a_known_state():
     asked = PROBLEMS["light-dark"]()
     states = jnp.arange(61, dtype=jnp.int32)[:, None]
-    public = asked.world.begin(jax.random.key(0))
-    found = jax.vmap(lambda hidden: asked.value((hidden, public), asked.world))(states)
+    over = asked.world.begin(jax.random.key(0))
+    found = jax.vmap(lambda hidden: asked.value((hidden, over), asked.world))(states)
     np.testing.assert_allclose(found, optimal(np.array([-10, -1, 1, 10]), 100.0, 61, 30), **FLOAT)
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_only_the_last_action_ends_an_episode_and_it_pays_for_the_truth(name: str, key):
+def test_a_step_that_ends_an_episode_is_worth_its_prize(name: str, key):
+    """And until the end it is known that what is hidden is not where one stands."""
     asked = PROBLEMS[name]()
     world = replace(asked.world, given=asked.given(key))
-    state = world.init(key)
-    count = asked.task.num_actions
-    assert count == asked.moves + 1
-    for index in range(count):
-        action = asked.task.action(jnp.int32(index))
-        after = world.transition(key, state, action)
-        assert bool(asked.task.is_over(after, world)) == (index == asked.moves)
+    for number in range(60):
+        move_key, start_key, look_key = jax.random.split(jax.random.fold_in(key, number), 3)
+        state = world.init(start_key)
+        action = asked.task.action(jnp.int32(number % (asked.task.num_actions or 1)))
+        after = world.transition(move_key, state, action)
+        over, reward = bool(asked.task.is_over(after, world)), float(asked.task.reward_of(state, action, after, world))
+        seen = world.observe(look_key, state, after)
         assert bool(world.space.contains(after[0]))
-    last = asked.task.action(jnp.int32(asked.moves))
-    at_goal = jnp.asarray([30], jnp.int32) if name == "light-dark" else state[1][0]
-    prize = asked.task.reward_of((at_goal, state[1]), last, state, world)
-    assert float(prize) > 0
-    np.testing.assert_allclose(asked.value((at_goal, state[1]), world), prize, **FLOAT)
+        assert over == (number % 5 == 4 if asked.stops else reward > 0)
+        assert float(world.log_likelihood(seen, state, after)) > -np.inf
+        if not asked.stops and not over:
+            assert float(world.log_likelihood(seen, state, (after[1][0], after[1]))) == -np.inf
 
 
 def test_a_game_is_played_within_its_calls(key):
