@@ -26,7 +26,7 @@ class Searching:
     simulations: int = 1000
     """At most; the calls are the limit that counts."""
     depth: int = 15
-    exploration: float = 1.0
+    exploration: float = 0.5
     backup: str = "best"
 
     @property

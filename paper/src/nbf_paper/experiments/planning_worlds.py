@@ -159,13 +159,7 @@ def light_dark() -> Decisions:
         log_likelihood=log_likelihood, space=Lattice((2 * RADIUS + 1,)), branches=branches, num_branches=1,
         parameters=(no, no, none),
     )  # fmt: skip
-    world = World(
-        hidden.space,
-        hidden,
-        none,
-        lambda public, action, _: (public[0], public[1] | (action == 0)),
-        lambda key: (none, no),
-    )
+    world = World(hidden.space, hidden, none, lambda over, action, _: over | (action == 0), lambda key: no)
 
     def reward(state: State, action: Array, _: State, __: World) -> Float[Array, ""]:
         return jnp.where(action == 0, jnp.where(state[0][0] == RADIUS, 100.0, -100.0), -1.0)
