@@ -68,8 +68,8 @@ def play(
         state, belief, over = carried
         search_key, move_key, look_key, filter_key = jax.random.split(key, 4)
         decision = search.decide(search_key, filter.belief(belief, environment), environment, task)
-        arrived = environment.transition(move_key, state, decision.action)
-        arrived = jax.tree.map(lambda old, new: jnp.where(over, old, new), state, arrived)
+        moved = environment.transition(move_key, state, decision.action)
+        arrived = jax.tree.map(lambda old, new: jnp.where(over, old, new), state, moved)
         seen = environment.observe(look_key, state, arrived)
         reward = task.reward_of(state, decision.action, arrived, environment)
         sound = jnp.isfinite(reward)
@@ -77,14 +77,12 @@ def play(
         told = (
             jnp.where(over | ~sound, 0.0, reward), ~over, decision.action, arrived,
             look(filter.belief(after, environment), arrived),
-            jnp.where(over, 0, decision.calls), info.recovered & ~over,
-            jnp.where(over, 0, decision.invalid + ~sound),
+            jnp.where(over, 0, decision.calls), info.recovered & ~over, jnp.where(over, 0, decision.invalid + ~sound),
         )  # fmt: skip
         return (arrived, after, over | task.is_over(arrived, environment)), told
 
     first = start, filter.init(filter_key, environment), task.is_over(start, environment)
-    keys = jax.random.split(step_key, steps)
-    _, (rewards, alive, actions, states, looks, calls, recovered, invalid) = jax.lax.scan(step, first, keys)
+    told = jax.lax.scan(step, first, jax.random.split(step_key, steps))[1]
+    rewards, alive, actions, states, looks, calls, recovered, invalid = told
     total = jnp.sum(rewards * task.discount ** jnp.arange(steps))
-    sums = jnp.sum(calls), jnp.sum(recovered), jnp.sum(invalid)
-    return Played(total, rewards, alive, actions, states, looks, *sums)
+    return Played(total, rewards, alive, actions, states, looks, *map(jnp.sum, (calls, recovered, invalid)))
