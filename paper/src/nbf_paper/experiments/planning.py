@@ -8,7 +8,7 @@ play in the same worlds from the same starts.
 |---|---|
 | `return` | discounted, of an episode |
 | `return_equal_time` | the same where the limit is one of time: as many calls as fit beside the filter's update |
-| `right` | share of episodes that were ended by the right last action |
+| `right` | share of episodes that ended with a gain |
 | `log_score` | log score of the true hidden state, mean over the steps |
 | `search_calls` | simulator calls of the search, mean over its decisions |
 | `update_ms`, `search_us` | time of an update of one filter; of one call of the search |
@@ -55,8 +55,8 @@ TIMED = 20
 class Rows:
     """The sizes of the filters."""
 
-    particle_filters: tuple[int, ...] = (32, 128, 512, 2048)
-    injected_filters: tuple[int, ...] = (32, 128, 512, 2048)
+    particle_filters: tuple[int, ...] = (32, 128, 512, 1024)
+    injected_filters: tuple[int, ...] = (32, 128, 512, 1024)
     regularized_filters: tuple[int, ...] = (32, 128)
     neural_filters: tuple[int, ...] = (32, 128)
 
@@ -90,8 +90,8 @@ class PlanningJob(Job):
     seed: int = 0
     steps: int = 1500
     """Gradient steps, at most."""
-    episodes: int = 128
-    calls: int = 4096
+    episodes: int = 64
+    calls: int = 2048
     """Of filter and search together, for each decision."""
     searching: Searching = field(default_factory=Searching)
     rows: Rows = field(default_factory=Rows)
@@ -203,7 +203,7 @@ class PlanningTimeJob(PlanningJob):
 def search_seconds(game: Game, calls: int) -> float:
     """The time of one call of a search, from one decision with so many."""
     keys = jax.random.split(prng.stream(0, "planning", "time"), 1)
-    worlds, states = game.starts(keys)
+    worlds, states, _ = game.starts(keys)
     tracked = game.begun(ExactFilter(), keys, states, worlds)
     roots = game.rooted(ExactFilter(), keys, tracked, states, worlds)
 
@@ -216,10 +216,10 @@ def search_seconds(game: Game, calls: int) -> float:
 def update_seconds(game: Game, row: FilterRow) -> float:
     """The time in which one filter takes an observation and gives the states of a root."""
     keys = jax.random.split(prng.stream(0, "planning", "time"), 1)
-    worlds, states = game.starts(keys)
+    worlds, states, _ = game.starts(keys)
     tracked = game.begun(row.filter, keys, states, worlds)
     actions = jax.tree.map(lambda leaf: leaf[:1], game.asked.task.actions)
-    after, seen, _ = game.moved(keys, states, actions, worlds)
+    after, seen, *_ = game.moved(keys, states, actions, worlds)
 
     def update() -> None:
         told, _ = game.filtered(row.filter, keys, tracked, states, actions, after, seen, worlds)
