@@ -111,7 +111,7 @@ def checked(kind: type, values: Any, apart: Sequence[str] = ()) -> dict[str, Any
         found = (
             name in apart
             or (value is None and annotation.endswith("None"))
-            or (annotation.startswith("float") and type(value) in (int, float) and math.isfinite(value))
+            or (annotation.startswith("float") and isinstance(value, int | float) and math.isfinite(value))
             or (annotation.startswith("int") and type(value) is int)
             or (annotation == "bool" and type(value) is bool)
             or (annotation in ("str", "Measure") and type(value) is str)

@@ -12,11 +12,11 @@ so a run that was stopped and resumed is bit for bit the run that was not.
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import equinox as eqx
 import jax
@@ -28,7 +28,9 @@ from nbf import prng
 from nbf.capabilities import ContinuousSpace
 from nbf.capability import capability
 from nbf.contracts import BeliefModel, Environment, Filter
+from nbf.errors import InputError
 from nbf.evaluation.calibration import calibrate
+from nbf.filters.checks import check_counts, check_numbers
 from nbf.fitting.episodes import instance
 from nbf.fitting.filtering import Episodes
 from nbf.fitting.fitted import FittedModel
@@ -46,21 +48,67 @@ CALIBRATION_BELIEFS = 200
 """Newly met beliefs, at most, on which a learned model is calibrated."""
 
 
-@dataclass(frozen=True)
-class LearningConfig:
-    """The settings of a run that its numbers depend on."""
+ROUND = FitConfig(
+    steps=500, batch=32, samples=64, optimizer="adam", learning_rate=3e-3, schedule="cosine", random_sets=True
+)
+"""Training of one round."""
 
-    seed: int
-    ladder: tuple[int, ...]
-    """Calls of the simulator at each step, from many to few; the first without a model."""
-    tolerance: float
-    """Nats a step that fewer particles may lose."""
-    wall_band: float
-    """See `nbf.fit`."""
-    truth_share: float
-    """See `MetBeliefs`."""
-    training: FitConfig
-    """Of one round."""
+
+@dataclass(frozen=True)
+class LearnConfig:
+    """How `nbf.learn` learns."""
+
+    episodes: int = 16
+    """Met in each round, at least 2."""
+    particles: tuple[int, ...] = (512, 128, 32)
+    """Calls of the simulator at each step, from many to few: first those of a filter without a model, then those that
+    the neural filter is tried with, one after another."""
+    tolerance: float = 0.05
+    """Nats a step of log score (of log evidence, with recorded episodes) that fewer particles may lose."""
+    truth_share: float = 0.0
+    """Of the samples that training scores, how many are the true state of a simulated episode instead of a sample of
+    the filter's own belief."""
+    wall_band: float = 0.0
+    """Width of the band beyond the walls of a box over which samples on them are widened in training."""
+    beliefs: int = 20_000
+    """The newest so many beliefs are trained on; fewer if their samples are more numbers than `LARGEST_POOL`."""
+    training: FitConfig = ROUND
+    """Of each round: every one has the whole schedule of the learning rate. Without `patience`."""
+
+    def __post_init__(self) -> None:
+        check_counts("nbf.learn", least=2, episodes=self.episodes)
+        check_counts("nbf.learn", beliefs=self.beliefs)
+        if not isinstance(self.particles, tuple):
+            raise InputError(f"particles of nbf.learn is a tuple, such as (512, 128, 32); got {self.particles!r}.")
+        for calls in self.particles:
+            check_counts("nbf.learn", particles=calls)
+        if len(self.particles) < 2 or any(a <= b for a, b in itertools.pairwise(self.particles)):
+            raise InputError(
+                "particles are the calls of a filter without a model, and then fewer and fewer with one, such as "
+                f"(512, 128, 32); got {self.particles}."
+            )
+        check_numbers("nbf.learn", tolerance=self.tolerance, wall_band=self.wall_band)
+        check_numbers("nbf.learn", most=1.0, truth_share=self.truth_share)
+
+
+class RoundEpisodes(Protocol):
+    """The episodes that are met."""
+
+    @property
+    def horizon(self) -> int:
+        """Their length."""
+        ...
+
+    def __call__(self, number: int) -> Episodes:
+        """Draw those of a round.
+
+        Args:
+            number: Of the round, from 0.
+
+        Returns:
+            The episodes.
+        """
+        ...
 
 
 @dataclass
@@ -74,6 +122,9 @@ class LearningState:
     measured: list[bool]
     """Of each rung, whether its trust was measured."""
     rung: int
+    """Of the filter that meets the next episodes."""
+    first: int
+    """Which of `rungs.without_model` is on the first rung."""
     rounds: list[Round]
     losses: list[float]
     seconds: float
@@ -84,25 +135,28 @@ class Learning:
 
     def __init__(
         self,
-        episodes: Callable[[int], Episodes],
+        episodes: RoundEpisodes,
         state: LearningState,
-        settings: LearningConfig,
+        config: LearnConfig,
         model_config: ModelConfig,
         *,
+        seed: int,
         began_trained: bool,
     ):
         """Prepare a run.
 
         Args:
-            episodes: `episodes(number)` draws those of a round.
+            episodes: Those that are met.
             state: Before the next round.
-            settings: Of the run.
+            config: How it learns.
             model_config: That built the model.
+            seed: Root seed of all randomness.
             began_trained: Whether the run began with a trained model.
         """
-        self.episodes, self.state, self.settings, self.model_config = episodes, state, settings, model_config
-        self.began_trained = began_trained
-        self.trainer = Rounds(state.model, state.beliefs, settings.training)
+        self.episodes, self.state, self.config, self.model_config = episodes, state, config, model_config
+        self.seed = seed
+        self.began_trained, self.no_trust = began_trained, state.trust
+        self.trainer = Rounds(state.model, state.beliefs, config.training)
 
     @property
     def done(self) -> int:
@@ -138,9 +192,16 @@ class Learning:
         self, state: LearningState, number: int, episodes: Episodes, environment: Environment
     ) -> tuple[Met, dict[str, Any]]:
         """What is learned from in a round, and what is told of it; moves the state to another rung."""
-        rung, ladder = state.rung, self.settings.ladder
+        rung, ladder = state.rung, self.config.particles
         met = self._run(state, number, rung, episodes, environment)
-        scores, calls = met.scores.mean(axis=1), met.calls
+        calls = met.calls
+        if number == 0:
+            for place in range(1, len(without_model(environment, ladder[0]))):
+                other = self._run(replace(state, first=place), number, 0, episodes, environment)
+                calls += other.calls
+                if other.scores.mean() > met.scores.mean():
+                    met, state.first = other, place
+        scores = met.scores.mean(axis=1)
         told: dict[str, Any] = {"fewer": None, "lost": None, "doubted": False}
         earlier = []
         for each in reversed(state.rounds):
@@ -156,37 +217,39 @@ class Learning:
             difference = tried.scores.mean(axis=1) - scores
             calls += tried.calls
             told |= {"fewer": ladder[rung + 1], "lost": -float(difference.mean())}
-            state.rung = rung + int(is_lower_sound(difference, self.settings.tolerance))
+            state.rung = rung + int(is_lower_sound(difference, self.config.tolerance))
         told |= {"calls": calls, "particles": ladder[rung], "with_model": rung > 0, "score": float(scores.mean())}
         return met, told | {"score_error": float(scores.std(ddof=1) / np.sqrt(len(scores)))}
 
     def _run(self, state: LearningState, number: int, rung: int, episodes: Episodes, environment: Environment) -> Met:
         """Meet episodes with the filter of a rung; what that tells of trust is kept for the next run."""
-        calls, key = self.settings.ladder[rung], self._key(number, "filter")
+        calls, key = self.config.particles[rung], self._key(number, "filter")
         filter = self._filter(state, rung, environment)
-        met = meet(filter, calls, key, episodes, 2 * self.settings.training.samples)
+        met = meet(filter, calls, key, episodes, 2 * self.config.training.samples)
         if rung > 0 and met.parts is not None:
             state.trust[rung] = measured(met.parts, state.trust[rung], calls, environment)
             state.measured[rung] = True
         return met
 
     def _filter(self, state: LearningState, rung: int, environment: Environment) -> Filter:
-        calls = self.settings.ladder[rung]
-        return without_model(environment, calls) if rung == 0 else neural(state.model, calls, state.trust[rung])
+        calls = self.config.particles[rung]
+        if rung == 0:
+            return without_model(environment, calls)[state.first]
+        return neural(state.model, calls, state.trust[rung])
 
     def _added(self, beliefs: MetBeliefs, met: Met, number: int) -> MetBeliefs:
         """The ring with the beliefs of a round."""
         states = _flat(met.samples)
-        if self.settings.wall_band > 0:
+        if self.config.wall_band > 0:
             space = capability(beliefs.spaces, ContinuousSpace)
             assert space is not None
             keys = jax.random.split(self._key(number, "walls"), len(states))
-            widen = jax.vmap(lambda key, points: widen_walls(key, points, space, self.settings.wall_band))
+            widen = jax.vmap(lambda key, points: widen_walls(key, points, space, self.config.wall_band))
             states = jax.device_get(widen(keys, states))
         return beliefs.add(states, None if met.truths is None else _flat(met.truths), _flat(met.spaces))
 
     def _key(self, number: int, *names: str) -> Key[Array, ""]:
-        return prng.stream(self.settings.seed, "learn", number, *names)
+        return prng.stream(self.seed, "learn", number, *names)
 
     def result(self) -> FittedModel:
         """Judge the filter on the episodes of the next round, which were not learned from.
@@ -198,13 +261,13 @@ class Learning:
         episodes = self.episodes(number)
         environment = instance(episodes, 0)[0]
         state = replace(state, trust=state.trust.copy(), measured=list(state.measured))
-        rung, ladder = state.rung, self.settings.ladder
+        rung, ladder = state.rung, self.config.particles
         met = self._run(state, number, rung, episodes, environment)
         scores = met.scores.mean(axis=1)
         arrays, static = eqx.partition(state.beliefs.spaces, eqx.is_array)
         spaces = jax.tree.map(lambda _, leaf: jnp.asarray(leaf), arrays, _flat(met.spaces))
         pool = BeliefPool(jax.tree.map(jnp.asarray, _flat(met.samples)), eqx.combine(spaces, static))
-        key, half = self._key(number, "calibration"), self.settings.training.samples
+        key, half = self._key(number, "calibration"), self.config.training.samples
         count = min(CALIBRATION_BELIEFS, jax.tree.leaves(pool.states)[0].shape[0])
         calibration = calibrate(key, state.model, pool, beliefs=count, embed=half, held_out=half)
         error = float(scores.std(ddof=1) / np.sqrt(len(scores)))

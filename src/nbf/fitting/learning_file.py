@@ -33,8 +33,8 @@ def save(path: Path, state: LearningState, identity: str) -> None:
     """
     filled = int(state.beliefs.filled)
     note = {
-        "rung": state.rung, "measured": state.measured, "seconds": state.seconds, "met": int(state.beliefs.met),
-        "rounds": [asdict(each) for each in state.rounds],
+        "rung": state.rung, "first": state.first, "measured": state.measured, "seconds": state.seconds,
+        "met": int(state.beliefs.met), "rounds": [asdict(each) for each in state.rounds],
     }  # fmt: skip
     arrays = _Arrays(state, filled)
     leaves = {**checkpoint.named_leaves(arrays.tree), "trust": state.trust, "losses": np.asarray(state.losses)}
@@ -64,9 +64,10 @@ def load(path: Path, fresh: LearningState, identity: str, chunks: int) -> Learni
     try:
         note = checkpoint.read_note(metadata["state"])
         rounds = [Round(**checked(Round, each)) for each in note["rounds"]]
-        rung, met, seconds, tried = note["rung"], note["met"], note["seconds"], note["measured"]
+        rung, first, met, seconds, tried = (note[name] for name in ("rung", "first", "met", "seconds", "measured"))
         sound = (
-            type(rung) is int and 0 <= rung < len(fresh.measured) and type(met) is int and 0 <= met <= 2**31 - 1
+            type(first) is int and first in (0, 1) and type(rung) is int and 0 <= rung < len(fresh.measured)
+            and type(met) is int and 0 <= met <= 2**31 - 1
             and type(seconds) in (int, float) and seconds >= 0 and len(rounds) <= MOST_ROUNDS
             and len(tried) == len(fresh.measured) and all(type(each) is bool for each in tried)
         )  # fmt: skip
@@ -81,7 +82,7 @@ def load(path: Path, fresh: LearningState, identity: str, chunks: int) -> Learni
         raise InputError(f"{path} is a damaged run of nbf.learn. Remove it to begin anew.")
     filled = checkpoint.fill(arrays.tree, header, path)
     model, beliefs = arrays.restored(filled, fresh, met)
-    return LearningState(model, beliefs, trust, list(tried), rung, rounds, losses.tolist(), float(seconds))
+    return LearningState(model, beliefs, trust, list(tried), rung, first, rounds, losses.tolist(), float(seconds))
 
 
 class _Arrays:

@@ -1,7 +1,8 @@
 """The filters among which `nbf.learn` chooses: from many particles without a model to few with one.
 
 A ladder has a number of calls of the simulator for each rung. On the first one a filter without a network meets the
-beliefs, as many particles as there are; on the others the neural filter does, with the model as it is by then. How far
+beliefs, with the most calls: of those that apply, the one that knew the true states best in the first round. On the
+others the neural filter does, with the model as it is by then. How far
 that is trusted beside the particles is measured where it is run, and costs no call: the densities of the true states
 under the model, and under the particles with kernels of several widths, are looked at after every step.
 """
@@ -25,7 +26,7 @@ from nbf.contracts import BeliefModel, Environment, Filter, FilterState, State, 
 from nbf.evaluation.belief_scores import LISTABLE, log_prob, num_states
 from nbf.filters.attempts import padded
 from nbf.filters.branching import BranchingFilter
-from nbf.filters.neural import NeuralBayesianFilter, Trust, default_proposal
+from nbf.filters.neural import CarryRule, NeuralBayesianFilter, Trust, default_proposal
 from nbf.filters.neural.state import NeuralState
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.regeneration import KernelSmoother
@@ -34,7 +35,6 @@ from nbf.fitting.filtering import Episodes, filtered, first_environment
 from nbf.fitting.trust import (
     FEWEST_CARRIED,
     RULES,
-    CarryRule,
     MeasuredTrust,
     TriedRule,
     best_share,
@@ -46,23 +46,23 @@ LOWEST_EVIDENCE = -100.0
 """Nats that a step counts at least, where the true states are not known: one lost observation must not decide."""
 
 
-def without_model(environment: Environment, calls: int) -> Filter:
-    """Choose the strongest filter without a network.
+def without_model(environment: Environment, calls: int) -> tuple[Filter, ...]:
+    """List the filters without a network that a run may begin with.
 
     Args:
         environment: One of the family.
         calls: Of the simulator, at each step.
 
     Returns:
-        The filter that chooses branches where their probabilities are known, the regularised one over a box, else the
-        particle filter.
+        The one that chooses branches where their probabilities are known; else the particle filter, and over a box the
+        regularised one too. Which of these two is the better depends on the problem.
     """
     known = capability(environment, KnownTransitions)
     if known is not None and num_states(environment) <= LISTABLE and known.num_branches <= calls:
-        return BranchingFilter(calls)
+        return (BranchingFilter(calls),)
     if capability(environment.space, ContinuousSpace) is not None:
-        return RegularizedParticleFilter(calls)
-    return ParticleFilter(calls)
+        return RegularizedParticleFilter(calls), ParticleFilter(calls)
+    return (ParticleFilter(calls),)
 
 
 def no_measurement(ladder: Sequence[int], start: MeasuredTrust | None) -> Float[np.ndarray, "rungs 4"]:

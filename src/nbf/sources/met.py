@@ -90,7 +90,7 @@ class MetBeliefs(BeliefSource):
         newest = np.arange(count)[-self.places :]
         where = (met + newest) % self.places
 
-        def put(room: Array, leaf: Array) -> Array:
+        def put(room: Array, leaf: Array | np.ndarray) -> Array:
             found = np.array(room)
             found[where] = np.asarray(leaf)[newest]
             return jnp.asarray(found)
