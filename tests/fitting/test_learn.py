@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import os
 import signal
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -35,12 +36,12 @@ from nbf.training.run import TrainingRun
 STAY = jnp.float32(0.3)
 TRAINING = FitConfig(steps=40, batch=2, samples=4, optimizer="adam", learning_rate=1e-2, schedule="cosine")
 FEW = LearnConfig(episodes=3, particles=(9, 4), training=TRAINING)
-SMALL = {
+SMALL: dict[str, Any] = {
     "horizon": 4, "embedding": 3, "decoder": nbf.EnumeratedDecoderConfig(width=4, depth=1),
     "encoder": nbf.MeanConfig(width=4, depth=1),
 }  # fmt: skip
-QUIET = SMALL | {"progress": False}
-RECORDED = {name: value for name, value in QUIET.items() if name != "horizon"}
+QUIET: dict[str, Any] = SMALL | {"progress": False}
+RECORDED: dict[str, Any] = {name: value for name, value in QUIET.items() if name != "horizon"}
 ROOMS = three_rooms(), STAY
 
 
