@@ -24,12 +24,13 @@ from nbf.environments.functional import as_family
 from nbf.environments.rollout import rollout
 from nbf.errors import InputError
 from nbf.fitting import learn as facade
-from nbf.fitting import rungs
+from nbf.fitting import learning_file
 from nbf.fitting.episodes import draw_episodes, instance
 from nbf.fitting.history import History, Round
-from nbf.fitting.learn import LearningStopped, Recorded, begin, learn
+from nbf.fitting.learn import LearningStopped, Recorded, SimulatedEpisodes, begin, learn
 from nbf.fitting.learning import LearnConfig
 from nbf.fitting.rungs import is_doubted, is_lower_sound, meet, without_model
+from nbf.fitting.trust import log_floor
 from nbf.training.config import FitConfig
 from nbf.training.run import TrainingRun
 
@@ -55,12 +56,18 @@ def assert_same(one: nbf.FittedModel, other: nbf.FittedModel) -> None:
     assert str(one.calibration) == str(other.calibration)
 
 
+def rounds_of(learned: nbf.FittedModel, measure: str = "log score") -> tuple[Round, ...]:
+    assert learned.history is not None
+    assert learned.history.measure == measure
+    return learned.history.rounds
+
+
 def test_learning_that_was_stopped_goes_on_to_the_same_result(tmp_path, monkeypatch):
     """Stopped between rounds, and in the middle of the training of one."""
     path = tmp_path / "run.safetensors"
     whole = learn(ROOMS, FEW, rounds=3, **QUIET)
     between = learn(ROOMS, FEW, rounds=1, resume=path, **QUIET)
-    assert len(between.history.rounds) == 1
+    assert len(rounds_of(between)) == 1
 
     added, add = [], TrainingRun.add
 
@@ -75,7 +82,7 @@ def test_learning_that_was_stopped_goes_on_to_the_same_result(tmp_path, monkeypa
         learn(ROOMS, FEW, rounds=3, resume=path, **QUIET)
     monkeypatch.undo()
     assert stopped.value.learning.done == 2
-    assert stopped.value.learning.result().history.rounds == whole.history.rounds[:2]
+    assert rounds_of(stopped.value.learning.result()) == rounds_of(whole)[:2]
     assert len(list(tmp_path.iterdir())) == 2, "the training in progress was not kept"
     assert_same(learn(ROOMS, FEW, rounds=3, resume=path, **QUIET), whole)
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
@@ -94,12 +101,12 @@ def test_scores_are_those_of_brute_force(key):
         probs, evidence = posterior(world, seen, [0.3] * (step + 1))
         before = posterior(world, seen[:-1], [0.3] * step)[1] if step else 1.0
         truth = int(episodes.states[place, step + 1, 0])
-        floor = np.exp(rungs.log_floor(world.space))
+        floor = np.exp(log_floor(world.space))
         np.testing.assert_allclose(met.scores[place, step], np.log(probs[truth] + floor), **FLOAT)
         np.testing.assert_allclose(unknown.scores[place, step], np.log(evidence / before), **FLOAT)
         impossible = probs == 0
         assert not impossible[met.samples[place, step + 1, :, 0]].any()
-    assert (met.truths[:, 0] == episodes.states[:, 0]).all()
+    np.testing.assert_array_equal(met.truths, episodes.states)
     assert unknown.truths is None
 
 
@@ -122,9 +129,9 @@ def counted_walk(counts: list[int]):
 def test_calls_are_counted(key):
     """Against the moves that the environment itself counts, by both kinds of filters."""
     counts: list[int] = []
-    run = begun(
-        (counted_walk(counts), None), particles=(6, 3), decoder=nbf.MixtureConfig(components=2, width=4, depth=1)
-    )
+    decoder = nbf.MixtureConfig(components=2, width=4, depth=1)
+    config = dataclasses.replace(FEW, particles=(6, 3))
+    run = begin((counted_walk(counts), None), config, horizon=4, decoder=decoder)
     episodes = run.episodes(0)
     environment = instance(episodes, 0)[0]
     for rung in (0, 1):
@@ -157,7 +164,7 @@ def test_a_change_of_the_world_is_doubted():
         run.advance()
     assert [each.particles for each in run.state.rounds] == [9, 9, 4, 4]
     assert [each.fewer for each in run.state.rounds] == [None, 4, None, None]
-    run.episodes = dataclasses.replace(run.episodes, family=Rooms(silent))
+    run.episodes = SimulatedEpisodes(Rooms(silent), 0, 3, 4)
     before = run.state.rounds[-1]
     run.advance()
     last = run.state.rounds[-1]
@@ -175,7 +182,8 @@ def test_beliefs_that_were_met_are_learned():
     learned = learn((told(), STAY), LearnConfig(6, (9, 4), training=training), rounds=2, **QUIET)
     entropies = [stats.entropy([0.5, 0.3, 0.2]), *[stats.entropy([0.96, 0.02, 0.02])] * 4]
     assert -0.05 < learned.calibration.nll - np.mean(entropies) < 0.15
-    assert learned.history.rounds[0].loss > learned.history.rounds[1].loss
+    first, second = rounds_of(learned)
+    assert first.loss > second.loss
 
 
 def recorded(key, count: int, steps: int = 4) -> list[Recorded]:
@@ -190,9 +198,8 @@ def test_recorded_episodes_are_learned_from(key, tmp_path):
     """Without their hidden states; a run that is stopped takes the next ones when it goes on."""
     given = recorded(key, 9)
     whole = learn(given, FEW, rounds=2, **RECORDED)
-    assert whole.history.measure == "log evidence"
     evidence = [np.log(posterior(ROOMS[0], np.asarray(e.observations), [0.3] * 4)[1]) / 4 for e in given]
-    first, second = whole.history.rounds
+    first, second = rounds_of(whole, "log evidence")
     np.testing.assert_allclose([first.score, second.score], np.reshape(evidence[:6], (2, 3)).mean(axis=1), **FLOAT)
     learn(given, FEW, rounds=1, resume=tmp_path / "run", **RECORDED)
     assert_same(learn(given, FEW, rounds=2, resume=tmp_path / "run", **RECORDED), whole)
@@ -207,7 +214,7 @@ def test_a_learned_model_is_a_fitted_model(tmp_path):
     assert "| 6 | " in str(loaded)
     assert loaded.filter(5).num_particles == 5
     again = learn(ROOMS, FEW, rounds=1, start=loaded, horizon=4, progress=False)
-    assert again.history.rounds[0].fewer == 4, "a model to begin with is tried at once"
+    assert rounds_of(again)[0].fewer == 4, "a model to begin with is tried at once"
     assert again.steps == 40
 
 
@@ -244,7 +251,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("options", "wrong"), BAD.values(), ids=BAD)
-def test_bad_settings_are_refused(options, wrong):
+def test_bad_settings_are_refused(options: dict[str, Any], wrong: str):
     with pytest.raises(InputError, match=wrong):
         LearnConfig(**options)
 
@@ -259,9 +266,10 @@ UNFIT = {
 
 
 @pytest.mark.parametrize(("config", "options", "wrong"), UNFIT.values(), ids=UNFIT)
-def test_what_does_not_fit_is_refused(config, options, wrong):
+def test_what_does_not_fit_is_refused(config: LearnConfig, options: dict[str, Any], wrong: str):
+    asked: dict[str, Any] = {**QUIET, "rounds": 1, **options}
     with pytest.raises(InputError, match=wrong):
-        learn(ROOMS, config, **(QUIET | {"rounds": 1} | options))
+        learn(ROOMS, config, **asked)
 
 
 def test_bad_recordings_are_refused(key):
@@ -270,8 +278,9 @@ def test_bad_recordings_are_refused(key):
         learn(given, pairs, rounds=2, **RECORDED)
     with pytest.raises(InputError, match="2 kinds"):
         learn([*given[:3], *recorded(key, 1, steps=3)], pairs, rounds=1, **RECORDED)
+    wrong: Any = [given[0], 7, *given]
     with pytest.raises(InputError, match="entry 1 is 7"):
-        learn([given[0], 7, *given], pairs, rounds=1, **RECORDED)
+        learn(wrong, pairs, rounds=1, **RECORDED)
     with pytest.raises(InputError, match="length of their own"):
         learn(given, pairs, rounds=1, **QUIET)
     with pytest.raises(InputError, match="true states of recorded episodes are not known"):
@@ -281,11 +290,11 @@ def test_bad_recordings_are_refused(key):
 def test_a_file_of_another_run_is_refused(tmp_path):
     path = tmp_path / "run.safetensors"
     run = begin(ROOMS, FEW, **SMALL)
-    facade.learning_file.save(path, run.state, facade._identity(run))
-    with pytest.raises(InputError, match="a run with other settings"):
-        learn(ROOMS, FEW, rounds=1, resume=path, **(QUIET | {"seed": 1}))
-    with pytest.raises(InputError, match="other settings"):
-        learn(ROOMS, FEW, rounds=1, resume=path, **(QUIET | {"horizon": 5}))
+    learning_file.save(path, run.state, facade._identity(run))
+    for other in ({"seed": 1}, {"horizon": 5}, {"embedding": 4}):
+        asked: dict[str, Any] = QUIET | other
+        with pytest.raises(InputError, match="a run with other settings"):
+            learn(ROOMS, FEW, rounds=1, resume=path, **asked)
     untrained_on_a_line().save(path)
     with pytest.raises(InputError, match=r"is no run of nbf\.learn"):
         learn(ROOMS, FEW, rounds=1, resume=path, **QUIET)

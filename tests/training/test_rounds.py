@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,7 +32,8 @@ def test_rounds_are_trainings_one_after_another(key, tmp_path):
     rounds = Rounds(model, pool(0), CONFIG)
     first = rounds.train(model, pool(1), key=first_key)
     second = rounds.train(first.model, pool(2), key=second_key, resume=tmp_path / "round.safetensors")
-    assert rounds.program._cache_size() == 1, "it was compiled again"
+    program: Any = rounds.program
+    assert program._cache_size() == 1, "it was compiled again"
     model = train(model, pool(1), CONFIG, key=first_key, progress=False).model
     alone = train(model, pool(2), CONFIG, key=second_key, progress=False)
     np.testing.assert_allclose(second.losses, alone.losses, **FLOAT)

@@ -227,8 +227,11 @@ class Learning:
         filter = self._filter(state, rung, environment)
         met = meet(filter, calls, key, episodes, 2 * self.config.training.samples)
         if rung > 0 and met.parts is not None:
-            state.trust[rung] = measured(met.parts, state.trust[rung], calls, environment)
+            found = measured(met.parts, state.trust[rung], calls, environment)
             state.measured[rung] = True
+            for place in range(rung, len(state.measured)):  # those of fewer particles until they are tried themselves
+                if place == rung or not state.measured[place]:
+                    state.trust[place] = found
         return met
 
     def _filter(self, state: LearningState, rung: int, environment: Environment) -> Filter:

@@ -37,6 +37,7 @@ def key_of(label: str, experiment: str) -> Key:
     if filter not in ("nbf", "approx"):
         return (filter, rest, particles)
     if experiment in ("zoo", "drift", "plaza", "touch", "crossing", "planning"):
+    if experiment in ("zoo", "drift", "learning", "plaza", "touch", "crossing"):
         return (filter, rest.removeprefix("fitted"), particles)
     model, _, update = rest.partition(", ")
     if experiment in ("cards", "cards-play"):

@@ -140,9 +140,9 @@ class LearningBase(Job):
         found = episodes.scores(row, bar)
         error = found["energy"] if "energy" in found else found["js"]
         named = {"error": error, "log_score": found["log_score"]}
-        return [self.record(asked, row, metric, *mean_and_error(each.mean(axis=1))) for metric, each in named.items()]
+        return [self.one(asked, row, metric, *mean_and_error(each.mean(axis=1))) for metric, each in named.items()]
 
-    def record(
+    def one(
         self, asked: Problem, row: FilterRow, metric: str, value: Any, error: Any = None, step: Any = ALL
     ) -> Record:
         """One number."""
@@ -190,13 +190,13 @@ class LearningJob(LearningBase):
             if run.done in self.marks:
                 row = self.learned(run, label_of("learned", run.done))
                 records += self.score(asked, row, episodes, bar)
-                records.append(self.record(asked, row, "million_calls", run.state.rounds[-1].calls / 1e6))
+                records.append(self.one(asked, row, "million_calls", run.state.rounds[-1].calls / 1e6))
         environment = instance(run.episodes(0), 0)[0]
         models = {label_of("learned", run.done): run.state.model}
         for number in (mark for mark in self.taught if mark <= run.done):
             bar.describe(f"{self.title}: a teacher of as many calls as {number} rounds")
             row, model, calls = self._taught(asked, run, number, environment)
-            records += [*self.score(asked, row, episodes, bar), self.record(asked, row, "million_calls", calls / 1e6)]
+            records += [*self.score(asked, row, episodes, bar), self.one(asked, row, "million_calls", calls / 1e6)]
             models[row.arm] = model
         last = [label_of(kind, run.done) for kind in ("learned", "taught")]
         for row in self._rows(asked, run, environment, {arm: models[arm] for arm in last if arm in models}):
@@ -211,8 +211,8 @@ class LearningJob(LearningBase):
         if last.lost is not None:
             told["round_lost"] = last.lost
         return [
-            self.record(asked, row, "round_score", last.score, last.score_error, step=run.done),
-            *(self.record(asked, row, metric, value, step=run.done) for metric, value in told.items()),
+            self.one(asked, row, "round_score", last.score, last.score_error, step=run.done),
+            *(self.one(asked, row, metric, value, step=run.done) for metric, value in told.items()),
         ]
 
     def _taught(
@@ -293,8 +293,8 @@ class ChangeJob(LearningBase):
                     records += self.score(new, self.learned(each, label_of(kind, number)), episodes, bar)
                 row = FilterRow(ParticleFilter(1), "nbf", kind, 0, 0)
                 records += [
-                    self.record(new, row, "round_particles", each.state.rounds[-1].particles, step=number),
-                    self.record(new, row, "round_doubted", float(each.state.rounds[-1].doubted), step=number),
+                    self.one(new, row, "round_particles", each.state.rounds[-1].particles, step=number),
+                    self.one(new, row, "round_doubted", float(each.state.rounds[-1].doubted), step=number),
                 ]
         for row in (
             FilterRow(ApproxBeliefs(fresh.state.model, APPROX_SAMPLES, truth=new.reference), "approx",

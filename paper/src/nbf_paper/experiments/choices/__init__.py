@@ -26,6 +26,7 @@ from nbf_paper.experiments.choices.goofspiel import Goofspiel
 from nbf_paper.experiments.choices.goofspiel_large import GoofspielLarge
 from nbf_paper.experiments.choices.gridworld import Gridworld
 from nbf_paper.experiments.choices.planning import Planning
+from nbf_paper.experiments.choices.learning import Learning
 from nbf_paper.experiments.choices.plaza import Plaza
 from nbf_paper.experiments.choices.simulation_cost import SimulationCost
 from nbf_paper.experiments.choices.touch import Touch
@@ -37,6 +38,8 @@ __all__ = [
     "EXPERIMENTS", "Ablation", "All", "Amount", "Beyond", "Cards", "CardsPlay", "Classical", "Convergence", "Crossing",
     "Donuts", "Drift", "Experiment", "FineTuned", "Goofspiel", "GoofspielLarge", "Gridworld", "Part",
     "Planning", "Plaza", "SimulationCost", "Touch", "Triangulation", "WallClock", "Zoo",
+    "Donuts", "Drift", "Experiment", "FineTuned", "Goofspiel", "GoofspielLarge", "Gridworld", "Learning", "Part",
+    "Plaza", "SimulationCost", "Touch", "Triangulation", "WallClock", "Zoo",
 ]  # fmt: skip
 
 EXPERIMENTS: dict[str, type[Experiment]] = {
@@ -44,6 +47,8 @@ EXPERIMENTS: dict[str, type[Experiment]] = {
     for kind in (
         Gridworld, Donuts, Goofspiel, GoofspielLarge, Triangulation, FineTuned, Convergence, Classical, Beyond,
         SimulationCost, WallClock, Zoo, Ablation, Drift, Plaza, Touch, Crossing, Cards, CardsPlay, Planning,
+        SimulationCost, WallClock, Zoo, Ablation, Drift, Learning, Plaza, Touch, Crossing, Cards,
+        CardsPlay,
     )
 }  # fmt: skip
 """By name. `nbf-paper reproduce all` and the report follow this order: an experiment comes after those whose records
