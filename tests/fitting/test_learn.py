@@ -243,7 +243,6 @@ BAD = {
     "one rung": ({"particles": (32,)}, "fewer and fewer"),
     "rising": ({"particles": (32, 128)}, "fewer and fewer"),
     "no particles": ({"particles": (32, 0)}, "at least 1"),
-    "a list": ({"particles": [32, 8]}, "is a tuple"),
     "tolerance": ({"tolerance": float("nan")}, "tolerance"),
     "beliefs": ({"beliefs": 0}, "beliefs of at least 1"),
     "share": ({"truth_share": 2.0}, "between 0 and 1"),

@@ -16,7 +16,7 @@ import itertools
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -78,8 +78,6 @@ class LearnConfig:
     def __post_init__(self) -> None:
         check_counts("nbf.learn", least=2, episodes=self.episodes)
         check_counts("nbf.learn", beliefs=self.beliefs)
-        if not isinstance(self.particles, tuple):
-            raise InputError(f"particles of nbf.learn is a tuple, such as (512, 128, 32); got {self.particles!r}.")
         for calls in self.particles:
             check_counts("nbf.learn", particles=calls)
         if len(self.particles) < 2 or any(a <= b for a, b in itertools.pairwise(self.particles)):
@@ -91,6 +89,7 @@ class LearnConfig:
         check_numbers("nbf.learn", most=1.0, truth_share=self.truth_share)
 
 
+@runtime_checkable
 class RoundEpisodes(Protocol):
     """The episodes that are met."""
 
