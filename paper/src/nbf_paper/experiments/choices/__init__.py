@@ -36,19 +36,15 @@ from nbf_paper.experiments.choices.zoo import Zoo
 
 __all__ = [
     "EXPERIMENTS", "Ablation", "All", "Amount", "Beyond", "Cards", "CardsPlay", "Classical", "Convergence", "Crossing",
-    "Donuts", "Drift", "Experiment", "FineTuned", "Goofspiel", "GoofspielLarge", "Gridworld", "Part",
-    "Planning", "Plaza", "SimulationCost", "Touch", "Triangulation", "WallClock", "Zoo",
     "Donuts", "Drift", "Experiment", "FineTuned", "Goofspiel", "GoofspielLarge", "Gridworld", "Learning", "Part",
-    "Plaza", "SimulationCost", "Touch", "Triangulation", "WallClock", "Zoo",
+    "Planning", "Plaza", "SimulationCost", "Touch", "Triangulation", "WallClock", "Zoo",
 ]  # fmt: skip
 
 EXPERIMENTS: dict[str, type[Experiment]] = {
     kind.name: kind
     for kind in (
         Gridworld, Donuts, Goofspiel, GoofspielLarge, Triangulation, FineTuned, Convergence, Classical, Beyond,
-        SimulationCost, WallClock, Zoo, Ablation, Drift, Plaza, Touch, Crossing, Cards, CardsPlay, Planning,
-        SimulationCost, WallClock, Zoo, Ablation, Drift, Learning, Plaza, Touch, Crossing, Cards,
-        CardsPlay,
+        SimulationCost, WallClock, Zoo, Ablation, Drift, Learning, Plaza, Touch, Crossing, Cards, CardsPlay, Planning,
     )
 }  # fmt: skip
 """By name. `nbf-paper reproduce all` and the report follow this order: an experiment comes after those whose records
