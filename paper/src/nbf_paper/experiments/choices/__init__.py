@@ -25,8 +25,8 @@ from nbf_paper.experiments.choices.fine_tuned import FineTuned
 from nbf_paper.experiments.choices.goofspiel import Goofspiel
 from nbf_paper.experiments.choices.goofspiel_large import GoofspielLarge
 from nbf_paper.experiments.choices.gridworld import Gridworld
-from nbf_paper.experiments.choices.planning import Planning
 from nbf_paper.experiments.choices.learning import Learning
+from nbf_paper.experiments.choices.planning import Planning
 from nbf_paper.experiments.choices.plaza import Plaza
 from nbf_paper.experiments.choices.simulation_cost import SimulationCost
 from nbf_paper.experiments.choices.touch import Touch
