@@ -10,10 +10,11 @@ import pytest
 from jobs import Bar
 from tolerances import EXACT
 
+from nbf import prng
 from nbf.errors import InputError
 from nbf.fitting.history import Round
+from nbf.sources.pool import BeliefPool
 from nbf_paper.audit.meaning import key_of
-from nbf_paper.experiments import learning
 from nbf_paper.experiments.choices import Amount, Learning
 from nbf_paper.experiments.learning import CALLS, LADDER, ChangeJob, LearningJob, label_of, task
 from nbf_paper.names import LEARNED, LEARNED_CHANGES
@@ -46,11 +47,10 @@ def test_a_teacher_makes_no_more_calls_than_were_made(monkeypatch):
         made.append((source.filter.num_calls, episodes))
         raise InterruptedError
 
-    monkeypatch.setattr(learning.BeliefPool, "of_episodes", pool)
+    monkeypatch.setattr(BeliefPool, "of_episodes", pool)
     job, asked = LearningJob("8-2D-random"), task("8-2D-random")
-    environment, run = asked.family.sample(learning.prng.stream(0, "test"))[0], replace(job, met=2).begun(asked)
+    environment, run = asked.family.sample(prng.stream(0, "test"))[0], replace(job, met=2).begun(asked)
     for calls, wanted in ((5 * 512 * 20 + 511, 5), (5 * 512 * 20 - 1, 4), (100, 1)):
-        run: Any = SimpleNamespace(state=SimpleNamespace(first=0, rounds=[SimpleNamespace(calls=calls)]))
         run.state.rounds = [Round(2, calls, 512, False, -1.0, 0.1, None, None, False, 1.0)]
         with pytest.raises(InterruptedError):
             job._taught(asked, run, 1, environment)
