@@ -273,8 +273,11 @@ def test_bad_recordings_are_refused(key):
     given, pairs = recorded(key, 4), dataclasses.replace(FEW, episodes=2)
     with pytest.raises(InputError, match="need 6 recorded episodes; got 4"):
         learn(given, pairs, rounds=2, **RECORDED)
-    with pytest.raises(InputError, match="2 kinds"):
+    with pytest.raises(InputError, match="one length"):
         learn([*given[:3], *recorded(key, 1, steps=3)], pairs, rounds=1, **RECORDED)
+    walks = [Recorded(counted_walk([]), None, jnp.zeros(4)) for _ in range(4)]
+    with pytest.raises(InputError, match="same functions"):
+        learn(walks, pairs, rounds=1, **RECORDED)
     wrong: Any = [given[0], 7, *given]
     with pytest.raises(InputError, match="entry 1 is 7"):
         learn(wrong, pairs, rounds=1, **RECORDED)

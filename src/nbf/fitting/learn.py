@@ -213,11 +213,17 @@ class RecordedEpisodes:
                 f"{rounds} rounds of {count} episodes, and one to judge by, need {count * (rounds + 1)} recorded "
                 f"episodes; got {len(recorded)}. Ask for fewer rounds, or fewer episodes in each."
             )
-        shapes = {str(jax.tree.map(jnp.shape, (each.environment, each.policy, each.observations))) for each in recorded}
+        parts = [(each.environment, each.policy, each.observations) for each in recorded]
+        shapes = {str([jnp.shape(leaf) for leaf in jax.tree.leaves(part)]) for part in parts}
         if len(shapes) > 1:
             raise InputError(
-                f"Recorded episodes must have one length and one shape of environment and policy; got {len(shapes)} "
-                f"kinds: {'; '.join(sorted(shapes))[:300]}. Cut them to one length."
+                "Recorded episodes must have one length and one shape of environment and policy; got arrays of shapes "
+                f"{'; '.join(sorted(shapes))[:300]}. Cut them to one length."
+            )
+        if any(jax.tree.structure(part) != jax.tree.structure(parts[0]) for part in parts):
+            raise InputError(
+                "Recorded episodes must be of one kind of environment, with the same functions and constants; these "
+                "differ in more than their arrays. Build the environment once, and exchange its `parameters`."
             )
         self.recorded, self.count = recorded, count
         self.horizon = int(jnp.shape(jax.tree.leaves(recorded[0].observations)[0])[0])
