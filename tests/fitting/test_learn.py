@@ -29,7 +29,7 @@ from nbf.fitting.episodes import draw_episodes, instance
 from nbf.fitting.history import History, Round
 from nbf.fitting.learn import LearningStopped, Recorded, SimulatedEpisodes, begin, learn
 from nbf.fitting.learning import LearnConfig
-from nbf.fitting.rungs import is_doubted, is_lower_sound, meet, without_model
+from nbf.fitting.rungs import Met, is_doubted, is_lower_sound, meet, without_model
 from nbf.fitting.trust import log_floor
 from nbf.training.config import FitConfig
 from nbf.training.run import TrainingRun
@@ -140,6 +140,20 @@ def test_calls_are_counted(key):
         met = run._run(run.state, 0, rung, episodes, environment)
         jax.effects_barrier()
         assert met.calls == len(counts) >= 3 * 4 * config.particles[rung]
+
+
+def test_samples_on_walls_are_spread_beyond_them():
+    """Within the band, and nothing else is moved."""
+    walk = counted_walk([])
+    run = begin((walk, None), dataclasses.replace(FEW, wall_band=0.5), horizon=4)
+    samples = np.tile(np.array([-4.0, 0.0, 4.0, 1.5], np.float32), 2).reshape(1, 1, 8, 1)
+    met = Met(samples, None, eqx.filter(walk.space, eqx.is_array), np.zeros((1, 1)), 0, None)
+    kept = np.asarray(run._added(run.state.beliefs, met, 0).states)[0, :, 0].reshape(2, 4)
+    np.testing.assert_array_equal(kept[:, [1, 3]], [[0.0, 1.5]] * 2)
+    beyond = np.abs(kept[:, [0, 2]]) - 4.0
+    assert ((beyond >= 0) & (beyond <= 0.5)).all()
+    assert (np.sign(kept[:, 0]) < np.sign(kept[:, 2])).all()
+    assert len(np.unique(beyond)) == 4
 
 
 def told() -> HiddenMarkov:
