@@ -1,0 +1,1 @@
+"""The problems of the playground."""
