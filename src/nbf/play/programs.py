@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar, copy_context
 from typing import Any, NamedTuple
 
 import jax
@@ -26,6 +28,8 @@ from nbf.play.problems.problem import Problem, filter_key
 
 DOTS = 192
 """Particles that are drawn, at most: the heaviest."""
+COMPILING: ContextVar[Callable[[str], None]] = ContextVar("COMPILING", default=lambda text: None)
+"""Who is told, in a line, that a program is being compiled for it."""
 QUICK = {"xla_backend_optimization_level": 0}
 """Compiler options of what is not timed: half of the time to compile."""
 ALARM = 0.001
@@ -265,6 +269,20 @@ class Programs:
         """
         return (problem.name, role, count) in self._known
 
+    def prepare(self, problem: Problem, counts: Mapping[str, int]) -> None:
+        """Compile what is missing of a few filters, two at a time.
+
+        Args:
+            problem: Of the filters.
+            counts: Particle counts by role.
+        """
+        missing = [name for name in counts.items() if not self.ready(problem, *name)]
+        if len(missing) < 2:
+            return
+        with ThreadPoolExecutor(2) as workers:
+            for made in [workers.submit(copy_context().run, self.of, problem, *name) for name in missing]:
+                made.result()
+
     def of(self, problem: Problem, role: str, count: int) -> FilterPrograms:
         """Take the programs of a filter; the first time, compile them, which takes seconds.
 
@@ -282,6 +300,8 @@ class Programs:
             return found
         with self._lock:
             lock = self._locks.setdefault(name, threading.Lock())
+        told = f"Compiling the {role} filter of {problem.title}" + (f" with {count} particles" if count else "")
+        COMPILING.get()(f"{told}. That takes some seconds, once.")
         with lock:
             if name not in self._known:
                 made = FilterPrograms(problem, role, count)

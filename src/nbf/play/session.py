@@ -88,18 +88,6 @@ class Session:
         """Of the episode so far."""
         return len(self.frames) - 1
 
-    def missing(self, settings: Mapping[str, Any] | None = None) -> list[tuple[str, int]]:
-        """List the filters that are to be compiled before the next step.
-
-        Args:
-            settings: Of the step; None are those that are in force.
-
-        Returns:
-            Role and particle count of each.
-        """
-        counts = self.problem.counts(self.frame.settings if settings is None else settings)
-        return [(role, n) for role, n in counts.items() if not self.programs.ready(self.problem, role, n)]
-
     def act(self, action: str) -> None:
         """Do one step from where a user looks. What came after it is forgotten.
 
@@ -201,6 +189,7 @@ class Session:
         told = self.problem.told(world_key(self.seed, 0), settings, world, self.problem.actions[-1], 0)
         environment, _ = self.problem.at(settings, told)
         states, readings, truth = {}, {}, None
+        self.programs.prepare(self.problem, self.problem.counts(settings))
         for role, count in self.problem.counts(settings).items():
             programs = self.programs.of(self.problem, role, count)
             states[role] = programs.init(filter_key(self.seed, role, -1), environment)
