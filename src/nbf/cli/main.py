@@ -1,4 +1,4 @@
-"""The commands of `nbf`: `demo`, `check`, `compare`, `info`, `play`. The paper's experiments have their own, `nbf-paper`."""
+"""The commands of `nbf`: `demo`, `check`, `compare`, `info`, `play`. The paper's experiments have `nbf-paper`."""
 
 from __future__ import annotations
 

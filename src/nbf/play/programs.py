@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from nbf.beliefs.particles import ParticleBelief
 from nbf.compiling import without_alarms
 from nbf.contracts import Belief, Environment, Filter, FilterInfo, FilterState, Observation, Policy
 from nbf.evaluation.divergence import jensen_shannon
@@ -65,7 +64,12 @@ class _Held(Filter):
         return self.filter.init(key, environment)
 
     def update(
-        self, key: Key[Array, ""], state: FilterState, observation: Observation, environment: Environment, policy: Policy
+        self,
+        key: Key[Array, ""],
+        state: FilterState,
+        observation: Observation,
+        environment: Environment,
+        policy: Policy,
     ) -> tuple[FilterState, FilterInfo]:
         return state, FilterInfo(jnp.zeros(()), jnp.zeros(()), jnp.int32(1), jnp.bool_(False))
 
@@ -131,7 +135,12 @@ class FilterPrograms:
         return self._init(self.filter, key, environment)
 
     def update(
-        self, key: Key[Array, ""], state: FilterState, observation: Observation, environment: Environment, policy: Policy
+        self,
+        key: Key[Array, ""],
+        state: FilterState,
+        observation: Observation,
+        environment: Environment,
+        policy: Policy,
     ) -> tuple[FilterState, FilterInfo, float]:
         """Do one step.
 

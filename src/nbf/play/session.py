@@ -235,5 +235,3 @@ class Session:
             if self.problem.counts(frame.used)[role] == count
         ]
         return float(np.median(np.asarray(times))) if times else None
-
-

@@ -112,6 +112,7 @@ class Problem(ABC):
 
     def stands(self, settings: Settings, world: World) -> None:
         """Raise `InputError` unless the true state is possible with these settings; unless overridden, it is."""
+        return
 
     def counts(self, settings: Settings) -> dict[str, int]:
         """How many particles each filter has; the truth has none, told as 0."""
