@@ -77,7 +77,7 @@ class Browser:
         return json.loads(message)
 
     def open(self, page: Path | str, width: int, height: int = 900) -> None:
-        """Show a file, or what is at an address, in a window of this size, from the beginning to the end of its loading."""
+        """Show a file, or an address, in a window of this size, from the beginning to the end of its loading."""
         self.events.clear()
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         self.call("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())

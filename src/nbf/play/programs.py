@@ -48,10 +48,10 @@ class Bets(NamedTuple):
 class View(NamedTuple):
     """What is drawn of one belief."""
 
-    probs: Float[Array, " cells"]
-    js: Float[Array, ""]
+    probs: Float[Array | np.ndarray, " cells"]
+    js: Float[Array | np.ndarray, ""]
     """From the truth."""
-    dots: Float[Array, "k 3"]
+    dots: Float[Array | np.ndarray, "k 3"]
     """Row, column and share of the heaviest weight of particles; none of a filter without particles."""
 
 
@@ -181,7 +181,9 @@ class FilterPrograms:
         """
         return self._watch(self.filter, key, before, bets, observation, environment, policy)
 
-    def look(self, state: FilterState, environment: Environment, truth: Float[Array, " cells"] | None) -> View:
+    def look(
+        self, state: FilterState, environment: Environment, truth: Float[Array | np.ndarray, " cells"] | None
+    ) -> View:
         """Compute what is drawn of a belief.
 
         Args:

@@ -11,6 +11,7 @@ import base64
 import contextlib
 import contextvars
 import errno
+import functools
 import json
 import logging
 import secrets
@@ -181,7 +182,7 @@ class Playground:
             session = await self._answered(page, lambda: self._new(first, secrets.randbelow(MAX_SEED)))
         if not isinstance(session, Session):
             return
-        await _send(page, await self._answered(page, lambda: frame_message(session)))
+        await _send(page, await self._answered(page, functools.partial(frame_message, session)))
         rate, told = Rate(PER_SECOND, AT_ONCE), 0.0
         async for text in page:
             now = time.monotonic()
@@ -195,8 +196,7 @@ class Playground:
             except InputError as error:
                 await _send(page, _error(str(error)))
                 continue
-            before = session
-            done = await self._answered(page, lambda: self._done(before, message))
+            done = await self._answered(page, functools.partial(self._done, session, message))
             if done is not None:
                 session, answer = done
                 await _send(page, answer)

@@ -145,7 +145,9 @@ class LakeProblem(Problem):
     def moved(
         self, key: Key[Array, ""], world: World, action: str, told: Told, environment: Environment, policy: Policy
     ) -> tuple[World, int]:
-        rung = _observe(key, jnp.asarray(world.hidden), jnp.asarray(world.hidden), environment.parameters)  # pyright: ignore
+        assert isinstance(environment, ListedEnvironment)
+        place = jnp.asarray(world.hidden)
+        rung = _observe(key, place, place, environment.parameters)
         return World(world.hidden, tuple(told)), int(rung)
 
     def observation(self, observed: int | float) -> Array:

@@ -138,6 +138,7 @@ class TriangulationProblem(Problem):
     def moved(
         self, key: Key[Array, ""], world: World, action: str, told: Told, environment: Environment, policy: Policy
     ) -> tuple[World, float]:
+        assert isinstance(environment, Triangulation)
         after, reading = _moved(environment, key, jnp.asarray(world.hidden), policy)
         return World(np.asarray(after)), float(reading)
 
