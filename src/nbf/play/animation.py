@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from nbf.errors import InputError
 from nbf.play.problems.problem import EXACT
-from nbf.play.session import Frame, Session
+from nbf.play.session import Session
 from nbf.play.telling import label
 from nbf.plot.style import AGENT, BELIEF, FAINT, GOAL, INK, WALL
 
@@ -61,8 +61,8 @@ def _drawn(session: Session, number: int) -> Image.Image:
         count = session.problem.counts(frame.used)[role]
         name = f"{label(session, role)} ({count})" if count else label(session, role)
         _write(pen, left + PANEL / 2, 42, name, 13, INK)
-        probs = frame.readings[role].view.probs.reshape(session.problem.shape)
-        _belief(image, pen, session, frame, probs / most, (SHARPER * left, SHARPER * HEAD))
+        probs = np.asarray(frame.readings[role].view.probs).reshape(session.problem.shape)
+        _belief(image, pen, session, number, probs / most, (SHARPER * left, SHARPER * HEAD))
         if role != EXACT:
             js = float(frame.readings[role].view.js)
             _write(pen, left + PANEL / 2, HEAD + PANEL + 15, f"JS {js:.3f}", 13, INK)
@@ -73,7 +73,7 @@ def _belief(
     image: Image.Image,
     pen: ImageDraw.ImageDraw,
     session: Session,
-    frame: Frame,
+    number: int,
     shares: np.ndarray,
     corner: tuple[int, int],
 ) -> None:
@@ -85,7 +85,8 @@ def _belief(
     left, top = corner
     rows = session.problem.shape[0]
     unit = size / rows
-    marks = session.problem.marks(frame.settings, frame.world, session.frames.index(frame))
+    frame = session.frames[number]
+    marks = session.problem.marks(frame.settings, frame.world, number)
     for row, line in enumerate(marks.get("walls", ())):
         for column, cell in enumerate(line):
             if cell == "#":

@@ -6,7 +6,7 @@ from pprint import pformat
 
 from nbf.play.session import Session
 
-TEMPLATE = '''"""An episode of `nbf play`: {title}, {steps}. Every filter sees what it saw, and draws the same numbers."""
+TEMPLATE = '''"""An episode of `nbf play`: {title}, {steps}. Every filter sees what it saw, with the same keys."""
 
 from nbf.play.carrying import carried
 from nbf.play.problems import PROBLEMS

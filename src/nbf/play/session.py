@@ -24,7 +24,7 @@ MAX_STEPS = 200
 MAX_SEED = 2**31 - 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Reading:
     """What one filter says at one step."""
 
@@ -37,7 +37,7 @@ class Reading:
     bets: Bets
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Frame:
     """The episode after a step."""
 

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import nbf
 from nbf.fitting.fitted import FittedModel
+from nbf.models.enumerated import EnumeratedDecoderConfig
 from nbf.play.problems.lake import Crossings
 from nbf.play.problems.triangulation import CELLS, Wanderings
 
+LAKE_WIDTH = 80
+"""Of the decoder of the lake: small enough to be shipped."""
 WALL_BAND = 0.5
 """As in the paper's Triangulation: in training, atoms on the walls are widened to a band of this width."""
 
@@ -28,7 +31,7 @@ def trained(name: str, steps: int) -> FittedModel:
         The model with what was measured of it.
     """
     if name == "lake":
-        return nbf.fit(Crossings(), horizon=40, steps=steps, trial=0)
+        return nbf.fit(Crossings(), horizon=40, steps=steps, trial=0, decoder=EnumeratedDecoderConfig(width=LAKE_WIDTH))
     teacher = nbf.PointMassFilter(CELLS)
     return nbf.fit(Wanderings(), horizon=24, steps=steps, teacher=teacher, wall_band=WALL_BAND, trial=0)
 
