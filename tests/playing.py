@@ -1,4 +1,4 @@
-"""What tests of the playground share: filters that cost nothing, a server in a thread, and a page that is no browser."""
+"""What tests of the playground share: filters that cost nothing, a server in a thread, a page that is no browser."""
 
 from __future__ import annotations
 
@@ -132,4 +132,3 @@ def joined(server: Running, shown: str | None = None, recipe: Any = None) -> Ite
         assert hello["type"] == "hello", hello
         page.granted = hello["pass"]
         yield page, page.read()
-

@@ -92,7 +92,8 @@ def test_a_session_lives_on_after_anything_bad():
         bad = ["", "[]", "{}", '{"type": "act", "action": "fly"}', '{"type": "go", "step": 99}', "x" * (LONGEST + 1),
                '{"type": "change", "settings": {"walls": [[[]]]}}', '{"type": "export", "kind": "exe"}',
                '{"type": "export", "kind": "gif"}', '{"type": "new", "problem": "__class__", "seed": 0}',
-               '{"type": "hello", "pass": "", "recipe": null}', '{"type": "new", "problem": "lake", "seed": 1e9}']  # fmt: skip
+               '{"type": "hello", "pass": "", "recipe": null}',
+               '{"type": "new", "problem": "lake", "seed": 1e9}']  # fmt: skip
         for text in bad:
             page.socket.send(text)
             answer = page.read()
@@ -151,7 +152,7 @@ def test_ten_pages_at_once_and_no_more():
         for _ in range(100):
             if server.playground._open < SESSIONS:
                 break
-            socket.timeout(0.01)
+            TimeoutError(0.01)
         with joined(server, frames[1][0].granted):
             pass
         for page in pages[1:]:

@@ -58,8 +58,8 @@ class Frame:
 class Session:
     """An episode, and where in it a user looks."""
 
-    def __init__(self, programs: Programs, problem: str, seed: int, settings: Mapping[str, Any] | None = None):
-        """Begin an episode.
+    def __init__(self, programs: Programs, problem: Any, seed: Any, settings: Any = None):
+        """Begin an episode. What a page says may be anything; what cannot be played is an `InputError`.
 
         Args:
             programs: Where the filters' programs are.
@@ -88,7 +88,7 @@ class Session:
         """Of the episode so far."""
         return len(self.frames) - 1
 
-    def act(self, action: str) -> None:
+    def act(self, action: Any) -> None:
         """Do one step from where a user looks. What came after it is forgotten.
 
         Args:
@@ -105,7 +105,7 @@ class Session:
         self.frames[self.cursor + 1 :] = [frame]
         self.cursor += 1
 
-    def change(self, settings: Mapping[str, Any]) -> None:
+    def change(self, settings: Any) -> None:
         """Change settings from here on. What came after it is forgotten. Before the first step the filters begin anew.
 
         Args:
@@ -120,7 +120,7 @@ class Session:
         frame = self._start(self.frame.world, now) if self.cursor == 0 else replace(self.frame, settings=now)
         self.frames[self.cursor :] = [frame]
 
-    def go(self, step: int) -> None:
+    def go(self, step: Any) -> None:
         """Look at another step.
 
         Args:

@@ -53,7 +53,7 @@ class GridworldProblem(Problem):
             "walls": list(WALLS), "goal": [0, 7], "walks": "straight", "error": 0.1, "particle": 32, "neural": 32,
         }  # fmt: skip
 
-    def checked(self, settings: Settings) -> dict[str, Any]:
+    def checked(self, settings: Any) -> dict[str, Any]:
         found = checks.known(settings, self.defaults())
         walls = found["walls"]
         rows = isinstance(walls, list) and len(walls) == SIDE and all(isinstance(row, str) for row in walls)

@@ -110,7 +110,7 @@ class LakeProblem(Problem):
     def defaults(self) -> dict[str, Any]:
         return {"reach": 4.0, "error": 0.08, "particle": 128, "neural": 32}
 
-    def checked(self, settings: Settings) -> dict[str, Any]:
+    def checked(self, settings: Any) -> dict[str, Any]:
         found = checks.known(settings, self.defaults())
         found["reach"] = checks.number("reach", found["reach"], 2.0, 6.0)
         found["error"] = checks.number("error", found["error"], 0.02, 0.25)

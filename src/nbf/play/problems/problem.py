@@ -65,7 +65,7 @@ class Problem(ABC):
         """The settings of a new episode."""
 
     @abstractmethod
-    def checked(self, settings: Settings) -> dict[str, Any]:
+    def checked(self, settings: Any) -> dict[str, Any]:
         """The settings in full; raises `InputError` unless each is one that can be played."""
 
     @abstractmethod

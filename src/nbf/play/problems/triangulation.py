@@ -106,7 +106,7 @@ class TriangulationProblem(Problem):
             "beacons": [list(beacon) for beacon in BEACONS], "motion": 0.1, "error": 0.5, "particle": 32, "neural": 32,
         }  # fmt: skip
 
-    def checked(self, settings: Settings) -> dict[str, Any]:
+    def checked(self, settings: Any) -> dict[str, Any]:
         found = checks.known(settings, self.defaults())
         beacons = found["beacons"]
         if not isinstance(beacons, list) or len(beacons) != len(BEACONS):
