@@ -124,7 +124,7 @@ def test_a_larger_count_is_the_same_belief_and_a_smaller_one_is_unbiased(key):
     assert more.log_weights.shape == (128,)
     np.testing.assert_allclose(mean(more), mean(state), **FLOAT)
     keys = jax.random.split(key, 400)
-    fewer = [mean(carried(each, nbf.ParticleFilter(8), state, environment)) for each in keys]
+    fewer = jax.jit(jax.vmap(lambda each: mean(carried(each, nbf.ParticleFilter(8), state, environment))))(keys)
     error = monte_carlo(np.std(fewer, axis=0), len(fewer))
     assert np.all(np.abs(np.mean(fewer, axis=0) - mean(state)) < error)
 

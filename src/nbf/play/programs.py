@@ -231,7 +231,7 @@ class FilterPrograms:
             return jnp.zeros((0, 3))
         heaviest = jnp.argsort(-log_weights)[:DOTS]
         share = jnp.exp(log_weights[heaviest] - jnp.max(log_weights))
-        return jnp.concatenate([self.problem.places(states[heaviest]), share[:, None]], axis=-1)
+        return jnp.concatenate([self.problem.places(states[heaviest].astype(jnp.float32)), share[:, None]], axis=-1)
 
 
 def _watched(

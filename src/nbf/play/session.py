@@ -170,7 +170,7 @@ class Session:
         if not isinstance(settings, list) or not isinstance(steps, list) or len(steps) > MAX_STEPS:
             raise InputError(f"An episode to go on with has a list of settings and one of up to {MAX_STEPS} steps.")
 
-        def at(number: Any) -> dict[str, Any]:
+        def at(number: Any) -> Any:
             if type(number) is not int or not 0 <= number < len(settings):
                 raise InputError(f"An episode to go on with names settings that it does not have: {number!r:.40}.")
             return settings[number]
