@@ -54,18 +54,18 @@ def _drawn(session: Session, number: int) -> Image.Image:
     image = Image.new("RGB", (SHARPER * width, SHARPER * (HEAD + PANEL + FOOT)), "white")
     pen = ImageDraw.Draw(image)
     said = "the start" if number == 0 else session.problem.said(frame.used, frame.action, frame.told, frame.observed)
-    _write(pen, width / 2, 15, f"step {number}: {said}", 15, INK)
+    _write(pen, width / 2, 15.0, f"step {number}: {said}", 15, INK)
     most = max(float(reading.view.probs.max()) for reading in frame.readings.values())
     for place, role in enumerate(roles):
         left = GAP + place * (PANEL + GAP)
         count = session.problem.counts(frame.used)[role]
         name = f"{label(session, role)} ({count})" if count else label(session, role)
-        _write(pen, left + PANEL / 2, 42, name, 13, INK)
+        _write(pen, left + PANEL / 2, 42.0, name, 13, INK)
         probs = np.asarray(frame.readings[role].view.probs).reshape(session.problem.shape)
         _belief(image, pen, session, number, probs / most, (SHARPER * left, SHARPER * HEAD))
         if role != EXACT:
             js = float(frame.readings[role].view.js)
-            _write(pen, left + PANEL / 2, HEAD + PANEL + 15, f"JS {js:.3f}", 13, INK)
+            _write(pen, left + PANEL / 2, HEAD + PANEL + 15.0, f"JS {js:.3f}", 13, INK)
     return image.resize((image.width // SHARPER, image.height // SHARPER), Image.Resampling.LANCZOS)
 
 

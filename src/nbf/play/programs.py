@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from nbf.compiling import without_alarms
 from nbf.contracts import Belief, Environment, Filter, FilterInfo, FilterState, Observation, Policy
 from nbf.evaluation.divergence import jensen_shannon
 from nbf.filters.neural.state import NeuralState
@@ -316,7 +315,6 @@ class Programs:
         with lock:
             if name not in self._known:
                 made = FilterPrograms(problem, role, count)
-                with without_alarms():
-                    made.warm()
+                made.warm()
                 self._known[name] = made
         return self._known[name]

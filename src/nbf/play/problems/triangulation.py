@@ -161,9 +161,12 @@ class TriangulationProblem(Problem):
         return CELLS * jnp.stack([HALF - up, right + HALF], axis=-1) / (2 * HALF)
 
     def marks(self, settings: Settings, world: World, time: int) -> dict[str, Any]:
-        points = np.asarray([world.hidden, *settings["beacons"]], np.float32)
-        agent, *beacons = np.asarray(self.places(jnp.asarray(points))).tolist()
-        return {"agent": agent, "beacons": beacons, "active": time % len(beacons)}
+        def place(point: Any) -> list[float]:
+            right, up = (float(part) for part in point)
+            return [CELLS * (HALF - up) / (2 * HALF), CELLS * (right + HALF) / (2 * HALF)]
+
+        beacons = [place(beacon) for beacon in settings["beacons"]]
+        return {"agent": place(world.hidden), "beacons": beacons, "active": time % len(beacons)}
 
     def said(self, settings: Settings, action: str, told: Told, observed: int | float) -> str:
         time, done = told
