@@ -55,7 +55,7 @@ def _drawn(session: Session, number: int) -> Image.Image:
     pen = ImageDraw.Draw(image)
     said = "the start" if number == 0 else session.problem.said(frame.used, frame.action, frame.told, frame.observed)
     _write(pen, width / 2, 15.0, f"step {number}: {said}", 15, INK)
-    most = max(float(reading.view.probs.max()) for reading in frame.readings.values())
+    most = float(np.max(frame.readings[EXACT].view.probs))
     for place, role in enumerate(roles):
         left = GAP + place * (PANEL + GAP)
         count = session.problem.counts(frame.used)[role]
@@ -79,7 +79,7 @@ def _belief(
 ) -> None:
     """A picture of a belief with what stands in it."""
     size = SHARPER * PANEL
-    colours = (255 * BELIEF(np.sqrt(shares))[..., :3]).astype(np.uint8)
+    colours = (255 * BELIEF(np.sqrt(np.minimum(shares, 1.0)))[..., :3]).astype(np.uint8)
     picture = Image.fromarray(colours).resize((size, size), Image.Resampling.NEAREST)
     image.paste(picture, corner)
     left, top = corner

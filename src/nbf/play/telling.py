@@ -50,11 +50,11 @@ def frame_message(session: Session) -> dict[str, Any]:
         session: Of the page.
 
     Returns:
-        A message: beliefs as bytes (the square root of a cell's share of the largest probability of the three), their
-        numbers, and those of all steps.
+        A message: beliefs as bytes (the square root of a cell's probability over the largest of the truth, at most 1),
+        their numbers, and those of all steps.
     """
     problem, frame, now = session.problem, session.frame, session.cursor
-    most = max(float(reading.view.probs.max()) for reading in frame.readings.values())
+    most = float(np.max(frame.readings[EXACT].view.probs))
     said = "the start: nothing has been observed"
     if now:
         said = problem.said(frame.used, frame.action, frame.told, frame.observed)
@@ -80,7 +80,7 @@ def frame_message(session: Session) -> dict[str, Any]:
 
 def _filter(session: Session, role: str, most: float) -> dict[str, Any]:
     reading = session.frame.readings[role]
-    shades = np.sqrt(reading.view.probs / most)
+    shades = np.sqrt(np.minimum(reading.view.probs / most, 1.0))
     dots = np.asarray(reading.view.dots, np.float32)
     return {
         "role": role,

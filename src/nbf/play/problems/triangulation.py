@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Key
 
 from nbf import prng
 from nbf.beliefs.histogram import cell_probabilities
+from nbf.beliefs.particles import ParticleBelief
 from nbf.capabilities import ContinuousSpace, Scheduled
 from nbf.capability import capability
 from nbf.contracts import Belief, BeliefModel, Environment, Filter, Policy
@@ -153,6 +154,8 @@ class TriangulationProblem(Problem):
     def cells(self, belief: Belief, environment: Environment) -> Float[Array, " cells"]:
         space = capability(environment.space, ContinuousSpace)
         assert space is not None
+        if isinstance(belief, ParticleBelief) and belief.density is not None:
+            belief = belief.density  # a histogram of few points says little
         # The first axis points right and the second one up; rows of a picture go down.
         return cell_probabilities(belief, space, CELLS).reshape(CELLS, CELLS).T[::-1].ravel()
 
