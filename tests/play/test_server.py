@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import socket
-import time
 
 import pytest
 from playing import KEY, joined, opened, running
