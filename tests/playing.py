@@ -45,7 +45,8 @@ class FakeFilter:
         cells = int(np.prod(self.problem.shape))
         probs = np.full(cells, 1.0 / cells, np.float32)
         probs[(len(state) + ROLES.index(self.role)) % cells] += 1.0
-        return View(probs / probs.sum(), np.float32(0.1 * ROLES.index(self.role)), np.zeros((0, 3), np.float32))
+        js = np.asarray(0.1 * ROLES.index(self.role), np.float32)
+        return View(probs / probs.sum(), js, np.zeros((0, 3), np.float32))
 
 
 class FakePrograms(Programs):
