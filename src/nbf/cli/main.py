@@ -127,15 +127,11 @@ class Check(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Play(Command):
-    """Steer an agent on a page in your browser, and watch what filters believe, step by step.
-
-    The page has Gridworld with walls to draw, Triangulation with beacons to move, and the search in a lake of the
-    tutorial; the exact belief, a particle filter and the neural filter side by side. Open the address that is printed.
-    The server listens on this machine alone, and Ctrl-C stops it. Needs the extra `play`.
-    """
+    """Steer an agent on a page in your browser, and watch what an exact, a particle and a neural filter believe."""
 
     port: int = 8765
-    """Port of the server; if it is in use, the next one that is free. 0 is any."""
+    """Port of the server, which listens on this machine alone until Ctrl-C; if it is in use, the next one that is free. 0 is
+    any."""
     open: Flag = False
     """Open the page in the browser of this system."""
 
