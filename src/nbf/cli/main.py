@@ -130,7 +130,7 @@ class Play(Command):
     """Steer an agent on a page in your browser, and watch what an exact, a particle and a neural filter believe."""
 
     port: int = 8765
-    """Port of the server, which listens on this machine alone until Ctrl-C; the next free one if it is in use; 0 is any."""
+    """Port of the server, which listens on this machine alone until Ctrl-C; if it is in use, the next one; 0 is any."""
     open: Flag = False
     """Open the page in the browser of this system."""
 

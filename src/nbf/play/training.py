@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import nbf
+from nbf.filters.point_mass import PointMassFilter
+from nbf.fitting.fit import fit
 from nbf.fitting.fitted import FittedModel
 from nbf.models.enumerated import EnumeratedDecoderConfig
 from nbf.play.problems.lake import Crossings
@@ -31,9 +32,9 @@ def trained(name: str, steps: int) -> FittedModel:
         The model with what was measured of it.
     """
     if name == "lake":
-        return nbf.fit(Crossings(), horizon=40, steps=steps, trial=0, decoder=EnumeratedDecoderConfig(width=LAKE_WIDTH))
-    teacher = nbf.PointMassFilter(CELLS)
-    return nbf.fit(Wanderings(), horizon=24, steps=steps, teacher=teacher, wall_band=WALL_BAND, trial=0)
+        return fit(Crossings(), horizon=40, steps=steps, trial=0, decoder=EnumeratedDecoderConfig(width=LAKE_WIDTH))
+    teacher = PointMassFilter(CELLS)
+    return fit(Wanderings(), horizon=24, steps=steps, teacher=teacher, wall_band=WALL_BAND, trial=0)
 
 
 STEPS = {"triangulation": 5000, "lake": 3000}

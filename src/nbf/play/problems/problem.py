@@ -49,6 +49,10 @@ class Problem(ABC):
         environment: Of the step.
         policy: Of the step.
         belief: Of a filter.
+        observed: What is observed, as JSON has it.
+        role: One of `ROLES`.
+        count: Of the filter's particles.
+        states: A set of n states.
     """
 
     name: ClassVar[str]
