@@ -109,6 +109,10 @@ def test_gridworld_is_bayes_rule_through_changes_and_its_script_repeats_it(tmp_p
     repeated(episode, tmp_path)
     with Image.open(io.BytesIO(animation(episode))) as gif:
         assert (gif.format, gif.n_frames, gif.info["loop"]) == ("GIF", 6, 0)  # pyright: ignore
+        for frame in range(6):  # the agent is there, in its colour
+            gif.seek(frame)
+            apart = np.abs(np.asarray(gif.convert("RGB"), int) - [0xD5, 0x5E, 0x00]).max(axis=-1)
+            assert np.sum(apart < 16) > 3 * 50
     before = episode.frame.readings[EXACT].view.probs
     episode.go(2)
     episode.go(5)

@@ -6,6 +6,7 @@ import io
 import math
 
 import numpy as np
+from matplotlib.colors import to_rgb
 from PIL import Image, ImageDraw, ImageFont
 
 from nbf.errors import InputError
@@ -35,16 +36,22 @@ def animation(session: Session) -> bytes:
         raise InputError("There is no step to draw yet: do one, then export.")
     frames = [_drawn(session, number) for number in range(session.cursor + 1)]
     # One palette for all, so that nothing flickers.
-    chosen = frames[:: max(1, len(frames) // 8)]
-    montage = Image.new("RGB", (frames[0].width, frames[0].height * len(chosen)))
-    for place, frame in enumerate(chosen):
-        montage.paste(frame, (0, place * frame.height))
-    palette = montage.quantize(128, dither=Image.Dither.NONE)
+    palette = _palette()
     reduced = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     times = [MILLISECONDS] * (len(frames) - 1) + [4 * MILLISECONDS]
     with io.BytesIO() as buffer:
         reduced[0].save(buffer, "GIF", save_all=True, append_images=reduced[1:], duration=times, loop=0, optimize=True)
         return buffer.getvalue()
+
+
+def _palette() -> Image.Image:
+    """The colours that are drawn: shades of belief and of grey, and the mixtures at the smooth edges of the marks."""
+    mixes = [("#ffffff", AGENT), (AGENT, "#6aaed6"), (AGENT, "#0a2f66"), (INK, GOAL), (GOAL, "#ffffff")]
+    ramps = [BELIEF(np.linspace(0, 1, 96))[:, :3], np.linspace(0, 1, 40)[:, None] * np.ones(3)]
+    ramps += [np.linspace(to_rgb(start), to_rgb(end), 20) for start, end in mixes]
+    image = Image.new("P", (1, 1))
+    image.putpalette(np.rint(255 * np.concatenate(ramps)).astype(np.uint8).tobytes())
+    return image
 
 
 def _drawn(session: Session, number: int) -> Image.Image:
