@@ -1,4 +1,4 @@
-"""The commands of `nbf`: `demo`, `check`, `compare`, `info`. The paper's experiments have their own, `nbf-paper`."""
+"""The commands of `nbf`: `demo`, `check`, `compare`, `info`, `play`. The paper's experiments have `nbf-paper`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tyro.conf import Positional, arg
 
 from nbf.cli.command import FAILED, Command, Flag, run, say, table_of
 from nbf.cli.comparing import Compare
+from nbf.errors import InputError
 from nbf.files.atomic import check_writable
 
 Checkpoint = Annotated[Positional[Path], arg(metavar="CHECKPOINT")]
@@ -124,7 +125,31 @@ class Check(Command):
         return 0 if answer["passed"] else FAILED
 
 
-COMMANDS: dict[str, type[Command]] = {kind.__name__.lower(): kind for kind in (Demo, Check, Compare, Info)}
+@dataclass(frozen=True, kw_only=True)
+class Play(Command):
+    """Steer an agent on a page in your browser, and watch what an exact, a particle and a neural filter believe."""
+
+    port: int = 8765
+    """Port of the server, which listens on this machine alone until Ctrl-C; if it is in use, the next one; 0 is any."""
+    open: Flag = False
+    """Open the page in the browser of this system."""
+
+    def answer(self) -> dict[str, Any]:
+        if not 0 <= self.port < 65536:
+            raise InputError(f"A port is a number from 0 to 65535; got {self.port}.")
+        say("nbf play: importing JAX")
+        import webbrowser
+
+        from nbf.play.command import played
+
+        address = played(self.port, lambda text: say(f"nbf play: {text}"), webbrowser.open if self.open else None)
+        return {"address": address}
+
+    def show(self, answer: dict[str, Any], console: Console) -> None:
+        say("nbf play: stopped")
+
+
+COMMANDS: dict[str, type[Command]] = {kind.__name__.lower(): kind for kind in (Demo, Check, Compare, Info, Play)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
