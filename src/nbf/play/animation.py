@@ -66,7 +66,8 @@ def _drawn(session: Session, number: int) -> Image.Image:
     for place, role in enumerate(roles):
         left = GAP + place * (PANEL + GAP)
         count = session.problem.counts(frame.used)[role]
-        name = f"{label(session, role)} ({count})" if count else label(session, role)
+        name = label(session, role).replace("×", "x")  # which the font of Pillow does not have
+        name = f"{name} ({count})" if count else name
         _write(pen, left + PANEL / 2, 42.0, name, 13, INK)
         probs = np.asarray(frame.readings[role].view.probs).reshape(session.problem.shape)
         _belief(image, pen, session, number, probs / most, (SHARPER * left, SHARPER * HEAD))
