@@ -47,7 +47,8 @@ def shipped_model(name: str = "8-2D-random") -> BeliefModel:
     """Load a trained belief model that is shipped.
 
     Args:
-        name: One of `SHIPPED`: a Gridworld configuration, with `-faithful` for the paper's model.
+        name: One of `SHIPPED`: a Gridworld configuration, with `-faithful` for the paper's model, or a problem of
+            `nbf play`.
 
     Returns:
         The model.
