@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pytest
 from paths import ROOT
 
 PAGE = ROOT / "docs" / "planning.md"
 
 
+@pytest.mark.slow
 def test_the_page_runs(capsys):
     """With smaller searches than a reader would do."""
     text = PAGE.read_text(encoding="utf-8")

@@ -52,7 +52,7 @@ def test_a_step_that_ends_an_episode_is_worth_its_prize(name: str, key):
     """And until the end it is known that what is hidden is not where one stands."""
     asked = PROBLEMS[name]()
     world = replace(asked.world, given=asked.given(key))
-    for number in range(60):
+    for number in range(20):
         move_key, start_key, look_key = jax.random.split(jax.random.fold_in(key, number), 3)
         state = world.init(start_key)
         action = asked.task.action(jnp.int32(number % (asked.task.num_actions or 1)))
@@ -66,6 +66,7 @@ def test_a_step_that_ends_an_episode_is_worth_its_prize(name: str, key):
             assert float(world.log_likelihood(seen, state, (after[1][0], after[1]))) == -np.inf
 
 
+@pytest.mark.slow
 def test_a_game_is_played_within_its_calls(key):
     """And the exact belief finds more than the prior does."""
     game = Game(PROBLEMS["light-dark"](), Searching(simulations=60, depth=8))
