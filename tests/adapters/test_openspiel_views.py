@@ -403,27 +403,3 @@ def test_models_draw_nothing_that_is_known_to_be_otherwise():
         assert not bool(space.contains(jnp.asarray(other)))
     with pytest.raises(InputError, match="needs clock='public'"):
         from_openspiel(game, 1, uniform, reveals=lambda state: True)
-
-
-@pytest.mark.slow
-def test_a_neural_filter_learns_what_dice_are_hidden(key):
-    """With `nbf.fit`: its belief about the hidden dice is nearer to Bayes' rule than the one without the bids."""
-    game, rng = load(LIAR), np.random.default_rng(SEED)
-    view = from_openspiel(game, 1, bids_what_it_has, clock="public", reveals=lambda state: len(state.history()) >= DICE)
-    training = nbf.FitConfig(steps=600, samples=16)
-    fitted = nbf.fit(openspiel_episodes(view, 12), particles=128, training=training, trial=0, progress=False)
-    filter, errors = fitted.filter(32), []
-    for number in range(10):
-        end = random_game(game, rng, 1, bids_what_it_has)
-        hands, chances = hand_posterior(end)
-        truth = chances @ (hands[:, :, None] == np.arange(FACES)).sum(axis=1)
-        steps = view.follow(end)[:12]
-        if len(end.history()) > 12:
-            continue
-        state, _ = filtered(view, filter, steps, jax.random.fold_in(key, number))
-        drawn = np.asarray(filter.belief(state, view.at(steps[-1])).sample(key, 500))[:, :DICE]
-        found = (drawn[:, :, None] == np.arange(FACES)).sum(axis=1).mean(axis=0)
-        errors.append([np.sum((each - truth) ** 2) for each in (found, DICE / FACES)])
-    ours, without = np.mean(errors, axis=0)
-    assert len(errors) >= 4
-    assert ours < without
