@@ -167,8 +167,8 @@ class PlanningJob(Job):
         return records
 
     def played(self, game: Game, row: FilterRow, calls: int) -> Scores:
-        """Episodes with one filter. They are the same for all filters and all trainings of a problem."""
-        return played(game, row.filter, calls, prng.stream(0, "planning", self.problem), self.episodes)
+        """Episodes with one filter: for all filters the same ones, for each seed others."""
+        return played(game, row.filter, calls, prng.stream(self.seed, "planning", self.problem), self.episodes)
 
     def told(self, row: FilterRow, metric: str, values: np.ndarray) -> Record:
         """The record of a metric, given a number of each episode."""
