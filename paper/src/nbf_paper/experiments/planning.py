@@ -29,6 +29,7 @@ import numpy as np
 from nbf import prng
 from nbf.errors import InputError
 from nbf.evaluation.batches import mean_and_error
+from nbf.filters.branching import BranchingFilter
 from nbf.filters.exact import ExactFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.prediction import PredictionFilter
@@ -59,14 +60,21 @@ class Rows:
     injected_filters: tuple[int, ...] = (32, 128, 512, 1024)
     regularized_filters: tuple[int, ...] = (32, 128)
     neural_filters: tuple[int, ...] = (32, 128)
+    branching_filters: tuple[int, ...] = ()
+    """Without a network, but with the neural filters' knowledge of the transition probabilities."""
+    references: bool = True
+    """Whether the exact filter and the prior are among them."""
 
     @property
     def settings(self) -> dict[str, Any]:
         """Under their stable names in run keys."""
-        return {
+        told: dict[str, Any] = {
             "particle_filters": self.particle_filters, "injected_filters": self.injected_filters,
             "regularized_filters": self.regularized_filters, "neural_filters": self.neural_filters,
         }  # fmt: skip
+        if self.branching_filters:
+            told["branching_filters"] = self.branching_filters
+        return told if self.references else {**told, "references": False}
 
     def made(self, fitted: FittedModel) -> list[FilterRow]:
         """The filters."""
@@ -75,8 +83,11 @@ class Rows:
             ("pf-injected", self.injected_filters, lambda n: InjectedParticleFilter(ParticleFilter(n))),
             ("pf-regularized", self.regularized_filters, RegularizedParticleFilter),
             ("nbf", self.neural_filters, fitted.filter),
+            ("branching", self.branching_filters, BranchingFilter),
         ]
         rows = [FilterRow(make(n), name, "", n, n) for name, sizes, make in kinds for n in sizes]
+        if not self.references:
+            return rows
         exact = ExactFilter()
         return [FilterRow(exact, "exact", "", 0, 0), FilterRow(PredictionFilter(exact), "prior", "", 0, 0), *rows]
 
@@ -156,8 +167,8 @@ class PlanningJob(Job):
         return records
 
     def played(self, game: Game, row: FilterRow, calls: int) -> Scores:
-        """Episodes with one filter. They are the same for all filters and all trainings of a problem."""
-        return played(game, row.filter, calls, prng.stream(0, "planning", self.problem), self.episodes)
+        """Episodes with one filter: for all filters the same ones, for each seed others."""
+        return played(game, row.filter, calls, prng.stream(self.seed, "planning", self.problem), self.episodes)
 
     def told(self, row: FilterRow, metric: str, values: np.ndarray) -> Record:
         """The record of a metric, given a number of each episode."""
