@@ -40,6 +40,10 @@ FIRST = {
 PROJECT = (GLOSSARY, "CONTRIBUTING.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "SECURITY.md")
 LINK = re.compile(r"(?<!\!)\[([^\]\[]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.DOTALL | re.MULTILINE)
+PRIME = r"<mi>&#x02032;</mi>"
+PRIMED = re.compile(rf"<msup><mi>(\w|&#x\w+;)</mi>{PRIME}</msup>")
+PRIMED_BELOW = re.compile(rf"<msubsup><mi>(\w|&#x\w+;)</mi>(<mi>\w</mi>|<mrow>(?:(?!<mrow>).)*?</mrow>){PRIME}</msubsup>")
+FUNCTION = re.compile(r"(<mi>(?:log|exp|min|max|det)</mi>)(?=<m(?:i|over|sub|sup|subsup)\b)")
 EQUATION = re.compile(r'<(span|div) class="arithmatex">(.*?)</\1>', re.DOTALL)
 
 
@@ -215,6 +219,36 @@ def equation(tag: str, text: str, page: str) -> str:
         found = latex2mathml.converter.convert(latex, display=display)
     except Exception as error:
         raise PluginError(f"{page}: the equation {latex!r} is not understood: {error!r}.") from error
-    if "\\" in html.unescape(found):
+    if "\\" in html.unescape(found) or "&amp;" in found:
         raise PluginError(f"{page}: the equation {latex!r} has a command that is not understood: {found}")
-    return f'<{tag} class="equation">{found}</{tag}>'
+    return f'<{tag} class="equation">{set_well(found)}</{tag}>'
+
+
+def set_well(mathml: str) -> str:
+    """Set primes on the line, where every font has them, and a space after the name of a function.
+
+    Args:
+        mathml: Of one equation.
+
+    Returns:
+        The new MathML.
+    """
+    mathml = PRIMED.sub(lambda found: f"<mi>{italic(found[1])}′</mi>", mathml)
+    mathml = PRIMED_BELOW.sub(lambda found: f"<msub><mi>{italic(found[1])}′</mi>{found[2]}</msub>", mathml)
+    return FUNCTION.sub(r'\1<mspace width="0.17em" />', mathml)
+
+
+def italic(letter: str) -> str:
+    """Find the italic of a letter, which a browser sets by itself only where the letter stands alone.
+
+    Args:
+        letter: A letter, or its reference in HTML.
+
+    Returns:
+        The mathematical italic letter.
+    """
+    letter = html.unescape(letter)
+    for first, last, start in (("a", "z", 0x1D44E), ("A", "Z", 0x1D434), ("α", "ω", 0x1D6FC)):
+        if first <= letter <= last:
+            return "ℎ" if letter == "h" else chr(start + ord(letter) - ord(first))
+    return letter
