@@ -42,7 +42,9 @@ LINK = re.compile(r"(?<!\!)\[([^\]\[]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.DOTALL | re.MULTILINE)
 PRIME = r"<mi>&#x02032;</mi>"
 PRIMED = re.compile(rf"<msup><mi>(\w|&#x\w+;)</mi>{PRIME}</msup>")
-PRIMED_BELOW = re.compile(rf"<msubsup><mi>(\w|&#x\w+;)</mi>(<mi>\w</mi>|<mrow>(?:(?!<mrow>).)*?</mrow>){PRIME}</msubsup>")
+PRIMED_BELOW = re.compile(
+    rf"<msubsup><mi>(\w|&#x\w+;)</mi>(<mi>\w</mi>|<mrow>(?:(?!<mrow>).)*?</mrow>){PRIME}</msubsup>"
+)
 FUNCTION = re.compile(r"(<mi>(?:log|exp|min|max|det)</mi>)(?=<m(?:i|over|sub|sup|subsup)\b)")
 EQUATION = re.compile(r'<(span|div) class="arithmatex">(.*?)</\1>', re.DOTALL)
 

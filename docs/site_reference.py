@@ -107,7 +107,9 @@ def reference_pages() -> dict[str, str]:
     for name, module in sorted(public_names().items(), key=lambda item: item[0].split(".")[-1].lower()):
         rooms.setdefault(module.split(".")[1], []).append(entry(name, module))
     for path in sorted((SOURCE / "adapters").glob("[!_]*.py")):
-        rooms.setdefault("adapters", []).append(f"::: nbf.adapters.{path.stem}\n    options:\n      show_root_full_path: true\n")
+        rooms.setdefault("adapters", []).append(
+            f"::: nbf.adapters.{path.stem}\n    options:\n      show_root_full_path: true\n"
+        )
     ordered = [*[room for room in ROOMS if room in rooms], *sorted(set(rooms) - set(ROOMS))]
     return {room: f"# {room}\n\n{ROOMS.get(room, '')}\n\n" + "\n".join(rooms[room]) for room in ordered}
 
