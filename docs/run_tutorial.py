@@ -27,6 +27,9 @@ FIGURES = (PAGE.parent / "figures" / "lake.png", PAGE.parent / "figures" / "comp
 PAGES = {
     PAGE: FIGURES,
     PAGE.with_name("diagnostics.md"): (FIGURES[0].with_name("diagnostics.png"),),
+    PAGE.with_name("pictures.md"): tuple(
+        FIGURES[0].with_name(f"pictures-{name}") for name in ("vectors.png", "moving.gif", "cells.png", "code.png")
+    ),
 }
 """The pages, and the figures that each of them makes."""
 BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```$(?:\n+^```text\n(?P<output>.*?)^```$)?", re.DOTALL | re.MULTILINE)
