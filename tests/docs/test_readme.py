@@ -58,7 +58,7 @@ def test_the_comparison_of_the_page_on_filters_runs(tmp_path, monkeypatch, capsy
 
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"] + [
-    page for folder in ("docs", "paper/docs") for page in sorted((ROOT / folder).glob("*.md"))
+    page for folder in ("docs", "paper/docs") for page in sorted((ROOT / folder).rglob("*.md"))
 ]
 
 
