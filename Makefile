@@ -10,7 +10,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench bench-zero bench-peers docs report tutorial clean
+.PHONY: help setup demo test check bench bench-zero bench-peers docs report tutorial wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ report: $(STAMP) ## redraw the figures and tables of the pages from the committe
 
 tutorial: $(STAMP) ## run the tutorial, and write its outputs and figure into the docs (a few minutes)
 	@$(BIN)/python docs/run_tutorial.py
+
+wheel: ## build sdist and wheel into dist, and run the README's code from the wheel in a fresh environment
+	@.ci/check-release $(PYTHON)
 
 clean: ## remove caches and build products (.venv stays)
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis
