@@ -125,6 +125,18 @@ def filled(page: str, printed: list[str]) -> str:
     return BLOCK.sub(fill, page)
 
 
+def words(text: str) -> list[str]:
+    """Take the words of an output: numbers are of one machine, and the verdict depends on the steps.
+
+    Args:
+        text: What a block prints.
+
+    Returns:
+        The words, in order.
+    """
+    return re.findall(r"[A-Za-z]{3,}", re.sub(r"underconfident|overconfident|uneven|calibrated", "", text))
+
+
 def main(names: Sequence[str]) -> None:
     """Execute pages, and write their outputs and their figures.
 

@@ -7,6 +7,7 @@ are read, not imported.
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "nbf"
@@ -32,6 +33,7 @@ PACKAGES = ("capabilities", "executors", "planning", "plot", "testing")
 """Packages whose `__all__` is public."""
 
 
+@functools.cache
 def imported(path: Path) -> dict[str, str]:
     """Read where the names of a module come from.
 
@@ -97,6 +99,7 @@ def public_names() -> dict[str, str]:
     return offered
 
 
+@functools.cache
 def reference_pages() -> dict[str, str]:
     """Write the pages.
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
-from run_tutorial import PAGE, PAGES, blocks, execute
-from test_tutorial import words
+from run_tutorial import PAGE, PAGES, blocks, execute, words
 
 OTHERS = [page for page in PAGES if page != PAGE]
 LEAST_PICTURE = 5_000

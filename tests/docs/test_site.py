@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -25,7 +27,7 @@ import nbf
 FETCHED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src", "audio": "src"}
 FOLDERS = ROOT / "docs", ROOT / "paper" / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(page for folder in FOLDERS for page in folder.rglob("*.md"))]
-PACKAGES = (nbf.plot, nbf.testing, nbf.executors)
+PACKAGES: list[Any] = [part for part in (getattr(nbf, name) for name in dir(nbf)) if isinstance(part, ModuleType)]
 
 
 class Read(HTMLParser):
