@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import functools
+import io
 import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from html.parser import HTMLParser
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import numpy as np
 import pytest
 import site_pages
 from browser import NAMES, Browser, browsing, found
 from mkdocs.exceptions import PluginError
 from paths import ROOT
+from PIL import Image
+from run_screenshots import SHOTS, opened, screenshots, served
 
 import nbf
 
@@ -168,24 +169,10 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def served(built: Path) -> Iterator[str]:
-    """The address of the site on this machine."""
-
-    class Quiet(SimpleHTTPRequestHandler):
-        def log_message(self, format: str, *args: object) -> None: ...
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(built))) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-
-
-def opened(browser: Browser, address: str, width: int) -> None:
-    browser.events.clear()
-    browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
-    browser.call("Page.navigate", url=address)
-    while not any(event["method"] == "Page.loadEventFired" for event in browser.events):
-        browser.events.append(browser.read())
+def address(built: Path) -> Iterator[str]:
+    """Of the site on this machine."""
+    with served(built) as address:
+        yield address
 
 
 def looked_at(browser: Browser, page: str) -> None:
@@ -200,21 +187,37 @@ def looked_at(browser: Browser, page: str) -> None:
 
 @needs_browser
 @pytest.mark.parametrize("page", SOME)
-def test_a_page_fits_a_desk_and_a_phone(served: str, browser: Browser, page: str):
-    looked_at(browser, f"{served}/{page}")
+def test_a_page_fits_a_desk_and_a_phone(address: str, browser: Browser, page: str):
+    looked_at(browser, f"{address}/{page}")
 
 
 @needs_browser
 @pytest.mark.slow
-def test_every_page_fits_a_desk_and_a_phone(built: Path, served: str, browser: Browser):
+def test_every_page_fits_a_desk_and_a_phone(built: Path, address: str, browser: Browser):
     for page in sorted(built.rglob("index.html")):
-        looked_at(browser, f"{served}/{page.parent.relative_to(built).as_posix()}/")
+        looked_at(browser, f"{address}/{page.parent.relative_to(built).as_posix()}/")
 
 
 @needs_browser
-def test_a_page_that_is_too_wide_is_caught(built: Path, browser: Browser, served: str):
+def test_a_page_that_is_too_wide_is_caught(built: Path, browser: Browser, address: str):
     text = (built / "docs" / "glossary" / "index.html").read_text(encoding="utf-8")
     spoilt = text.replace("</article>", "<p style='width: 3000px'>wide</p></article>")
     (built / "docs" / "glossary" / "spoilt.html").write_text(spoilt, encoding="utf-8")
     with pytest.raises(AssertionError):
-        looked_at(browser, f"{served}/docs/glossary/spoilt.html")
+        looked_at(browser, f"{address}/docs/glossary/spoilt.html")
+
+
+@needs_browser
+def test_screenshots_have_something_on_them(address: str, browser: Browser):
+    """A wrong address, or a style that is not found, gives a picture with next to no dark ink or no colour."""
+    taken = screenshots(browser, address)
+    assert taken.keys() == SHOTS.keys()
+    for name, (_, width, height) in SHOTS.items():
+        with Image.open(io.BytesIO(taken[name])) as picture:
+            assert picture.size == (width, height)
+            colours = np.asarray(picture.convert("RGB"), int)
+        dark = np.mean(colours.max(axis=-1) < 96)
+        blue = np.mean(colours[..., 2] - colours[..., 0] > 60)
+        assert 0.004 < dark < 0.5, name
+        assert blue > 0.02, name
+        assert (ROOT / "docs" / "figures" / name).exists()
