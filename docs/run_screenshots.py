@@ -1,7 +1,7 @@
 """Screenshots of the site for CONTRIBUTING.md: `make docs`, then `python docs/run_screenshots.py`.
 
-Needs a Chromium (`.ci/install-browser`). `tests/docs/test_site.py` takes the same pictures and looks whether something is
-on them.
+Needs a Chromium (`.ci/install-browser`). `tests/docs/test_site.py` takes the same pictures, and looks whether there is
+something on them.
 """
 
 from __future__ import annotations
