@@ -29,13 +29,13 @@ SUBJECT = (
 
 @dataclass(frozen=True, kw_only=True)
 class Demo(Command):
-    """Compare filters in an 8 x 8 Gridworld with the shipped model: a live view, a table, a picture and a GIF."""
+    """Compare filters in an 8 x 8 Gridworld with the shipped model: a live view, two tables, a picture and a GIF."""
 
     seed: int = 0
     """Seed of the random grids, goals and episodes."""
     steps: int = 20
     """Steps of an episode, 1 to 200."""
-    particles: tuple[int, ...] = (16, 32)
+    particles: tuple[int, ...] = (32, 128)
     """Particle counts of the neural filters; the first of them is drawn."""
     out: Path = Path("demo-output")
     """Folder for belief.png and belief.gif."""
@@ -63,24 +63,59 @@ class Demo(Command):
         return {
             "config": asdict(demo.config),
             "filters": [asdict(row) for row in demo.rows],
+            "equal_time": [asdict(row) for row in demo.equal_time],
             "picture": str(picture),
             "animation": str(animation),
         }
 
     def show(self, answer: dict[str, Any], console: Console) -> None:
-        episodes = answer["config"]["episodes"]
-        table = table_of("filter", "JS, shown", f"JS, {episodes} episodes", "ESS", "µs/update", "calls/update")
-        for row in answer["filters"]:
-            mean = f"{row['js']:.3f} ± {row['js_se']:.3f}"
-            ess = "–" if row["ess"] is None else f"{row['ess']:.1f}"
-            numbers = (f"{row['js_episode']:.3f}", mean, ess, f"{row['microseconds']:.0f}", str(row["calls"]))
-            table.add_row(row["filter"], *numbers)
-        print("\nJS: Jensen-Shannon divergence from the exact posterior, 0 to 0.693 nats: the mean over the steps")
-        print("of the episode that is shown, and over all episodes with its standard error. ESS: effective")
-        print("sample size. calls: simulator calls. Prior: no observation is used. Approx Beliefs: the exact")
-        print("posterior, embedded and decoded at every step, which is the ceiling of the model.\n")
-        console.print(table)
+        print(EXPLAINED)
+        console.print(_at_equal_calls(answer))
+        print(TIMED)
+        console.print(_at_equal_time(answer))
         console.print(f"\nanimation  {answer['animation']}\npicture    {answer['picture']}", soft_wrap=True)
+        print("\nNext:")
+        for command, purpose in [each for each in NEXT if each[0].split()[1] in COMMANDS][:3]:
+            print(f"  {command:<34} {purpose}")
+
+
+EXPLAINED = """
+An agent walks through an 8 x 8 grid; only a symbol for each move is seen, wrong one time in ten. JS is
+the Jensen-Shannon divergence from the exact posterior, 0 to 0.693 nats: on the episode that is shown,
+and over all. calls: of the simulator, per update. ESS: effective sample size. Prior: no observation is
+used. Approx Beliefs: the exact posterior, embedded and decoded at every step: the ceiling of the model.
+"""
+TIMED = """
+At equal time. Here a call of the simulator costs next to nothing, so particles are cheap, and the exact
+filter, which knows all 64 cells, is the best of all. Where a call costs more, a particle filter can
+afford fewer of them in the time of the neural filter (of those above, the largest that it can):
+"""
+NEXT = (
+    ("nbf play", "steer the agent yourself, in the browser"),
+    ("nbf compare mymodule:family", "every filter on your own problem, and which to take"),
+    ("nbf check mymodule:environment", "does your simulator keep the contract?"),
+    ("nbf demo --seed 1 --particles 16", "other grids, fewer particles"),
+)
+"""What to do after the demo: the first three of those that there are."""
+
+
+def _at_equal_calls(answer: dict[str, Any]) -> Table:
+    table = table_of("filter", "calls", "JS, shown", f"JS, {answer['config']['episodes']} episodes", "ESS", "µs/update")
+    for row in answer["filters"]:
+        mean = f"{row['js']:.3f} ± {row['js_se']:.3f}"
+        ess = "–" if row["ess"] is None else f"{row['ess']:.1f}"
+        numbers = (str(row["calls"]), f"{row['js_episode']:.3f}", mean, ess, f"{row['microseconds']:.0f}")
+        table.add_row(row["filter"], *numbers)
+    return table
+
+
+def _at_equal_time(answer: dict[str, Any]) -> Table:
+    table = table_of("a call costs", "filter", "µs/update", "JS", "PF in that time", "its JS")
+    for row in answer["equal_time"]:
+        cost = f"+ {row['call_cost']:.0f} µs" if row["call_cost"] else "as here"
+        other = ("–", "–") if row["other"] is None else (row["other"], f"{row['other_js']:.3f}")
+        table.add_row(cost, row["filter"], f"{row['microseconds']:.0f}", f"{row['js']:.3f}", *other)
+    return table
 
 
 @dataclass(frozen=True, kw_only=True)
