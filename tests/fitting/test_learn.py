@@ -126,7 +126,8 @@ def counted_walk(counts: list[int]):
     )
 
 
-def test_calls_are_counted(key):
+@pytest.mark.slow
+def test_calls_are_counted():
     """Against the moves that the environment itself counts, by both kinds of filters."""
     counts: list[int] = []
     decoder = nbf.MixtureConfig(components=2, width=4, depth=1)
