@@ -16,13 +16,14 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from nbf.plot.style import FAINT, INK
 from nbf_paper.names import LEARNED, LEARNED_CHANGES
 from nbf_paper.records import ALL, Record, Summary, read_records, summary
 from nbf_paper.report.tables import Page, markdown_table
 
-COLOURS = {"learned": "#0072B2", "taught": "#D55E00", "changed": "#0072B2", "new world alone": "#009E73"}
+COLOURS = {"learned": "#0072B2", "taught": "#D55E00", "changed": "#CC79A7", "new world alone": "#009E73"}
 NAMES = {
     "learned": "learned while filtering", "taught": "taught beforehand by as many calls", "changed": "goes on learning",
     "new world alone": "learns in the new world alone",
@@ -50,7 +51,7 @@ CAPTIONS = {
     "teacher.",
     "learning-changed": CHANGED,
     "learning.png": "Error by the calls of the simulator in all (above), and by rounds after a change of the world "
-    "(below). Lines across: filters without a model, and the ceiling.",
+    "(below). Lines across: filters without a model, and the ceiling of the learned one.",
 }  # fmt: skip
 
 
@@ -88,8 +89,8 @@ def figure(records: Sequence[Record], first: Sequence[str], then: Sequence[str])
             axis.set_title(name, fontsize=9, color=INK)
         for axis in panels[place][len(names) :]:
             axis.set_axis_off()
-    for axis in (row[0] for row in panels):
-        axis.legend(frameon=False, fontsize=7, labelcolor=INK)
+    handles = [handle for row in panels for handle in row[0].get_legend_handles_labels()[0]]
+    drawn.legend(handles=handles, loc="outside upper left", ncols=2, frameon=False, fontsize=8, labelcolor=INK)
     return drawn
 
 
@@ -108,7 +109,7 @@ def _against_calls(axis: Axes, records: Sequence[Record]) -> None:
             color=COLOURS[kind], marker="o", markersize=3.5, linewidth=1.4, label=NAMES[kind],
         )  # fmt: skip
     _across(axis, records)
-    axis.set(xscale="log", xlabel="million simulator calls in all", ylabel="error")
+    axis.set(xlabel="million simulator calls in all", ylabel="error")
 
 
 def _against_rounds(axis: Axes, records: Sequence[Record]) -> None:
@@ -127,13 +128,17 @@ def _across(axis: Axes, records: Sequence[Record]) -> None:
     """The prior, filters without a network of as many calls a step, and the ceiling."""
     named = {("prior", 0): "prior", ("pf", 32): "PF (32)", ("pf-regularized", 32): "regularized PF (32)",
              ("branching", 32): "Fearnhead–Clifford (32)", ("approx", 0): "ceiling"}  # fmt: skip
-    wanted = (r for r in records if (r.metric, r.step) == ("error", ALL) and (r.filter, r.particles) in named)
+    wanted = [r for r in records if (r.metric, r.step) == ("error", ALL) and (r.filter, r.particles) in named]
+    wanted = [r for r in wanted if r.filter != "approx" or not r.arm.startswith("taught")]
     for style, entry in zip((":", "--", "-.", (0, (1, 3)), (0, (5, 4))), summary(wanted), strict=False):
         name = named[entry.row[0], entry.row[2]]
         axis.axhline(max(entry.value, 1e-4), color=FAINT, linewidth=0.9, linestyle=style)
         axis.annotate(name, (1.0, max(entry.value, 1e-4)), xycoords=("axes fraction", "data"), fontsize=6, color=FAINT,
                       ha="right", va="bottom")  # fmt: skip
     axis.set_yscale("log")
+    axis.yaxis.set_major_locator(LogLocator(10, subs=(1.0, 2.0, 5.0)))
+    axis.yaxis.set_major_formatter("{x:g}")
+    axis.yaxis.set_minor_formatter("")
     axis.grid(color="#e4e4e4", linewidth=0.7)
     axis.spines[["top", "right"]].set_visible(False)
     axis.tick_params(labelsize=8, color=FAINT)
