@@ -104,6 +104,11 @@ TIMES_ENDING = "-times"
 """The end of a configuration's name in the records of these times."""
 PLANNING = ("light-dark", "source", "maze-tag")
 """The problems of the experiment on search."""
+VALUE_CHANGES = {
+    "walk": ("beacons", "readings", "motion"),
+    "chase": ("random", "goal", "comes", "noise", "turned", "grids"),
+}
+"""What is changed after a policy on beliefs was trained, by the task."""
 SITES = ("plaza-1", "plaza-2")
 """Of the recordings with a real robot."""
 
