@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tolerances import FLOAT, monte_carlo
+from tolerances import FLOAT
 
 import nbf
 from nbf.errors import InputError
@@ -48,6 +48,14 @@ def test_the_return_of_a_walk_is_by_how_much_nearer_it_ended(walks):
     start = np.linalg.norm(5.0 * np.asarray(walks.inputs)[:, 0, :2], axis=1)
     found = measured("walk", walks, process)
     np.testing.assert_allclose(found["return"], start - found["distance"], rtol=1e-3, atol=1e-4)
+
+
+def test_the_error_of_a_value_is_that_against_what_followed(walks):
+    found = measured("walk", walks, walk_to_origin())["value_error"]
+    rewards, values, alive = (np.asarray(part, np.float64) for part in (walks.rewards, walks.values, walks.alive))
+    followed = np.cumsum(rewards[:, ::-1], axis=1)[:, ::-1]
+    expected = [np.mean((one[on] - V[on]) ** 2) for one, V, on in zip(followed, values, alive > 0, strict=True)]
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_a_walk_ends_where_it_stops_and_a_scan_does_not_move(walks):
@@ -119,14 +127,17 @@ def test_what_is_changed_is_changed():
             assert jax.tree.structure(public) == jax.tree.structure(task(name).start(jax.random.key(0)))
 
 
-def test_a_runner_who_walks_at_random_takes_every_move_as_often(key):
-    process = hunt(weight=0.0)
-    public = process.start(key)
-    environment, policy = process.step(public, jnp.int32(0))
-    chances = jnp.exp(policy.log_probs(environment.grid.destinations(jnp.asarray([4, 4]))))
-    np.testing.assert_allclose(chances, 0.25, **FLOAT)
-    away = process.step(public, jnp.int32(0))[1]
-    assert abs(float(jnp.sum(jnp.exp(away.log_probs(jnp.zeros((4, 2), jnp.int32)))) - 1)) < monte_carlo(1e-4, 1)
+@pytest.mark.parametrize(("weight", "flees"), [(0.0, True), (0.5, True), (-1.0, False)])
+def test_a_runner_moves_by_a_softmax_of_the_distance_to_the_hunter_or_a_goal(weight: float, flees: bool, key):
+    """A move changes the distance by one: away is as much likelier than nearer as e^(2 weight)."""
+    process = hunt(weight=weight, flees=flees)
+    public, action = process.start(key), jnp.int32(2)
+    policy = process.step(public, action)[1]
+    point = process.after(public, action).hunter if flees else public.goal
+    np.testing.assert_array_equal(policy.point, point)
+    ends = point + 3 + jnp.asarray([[-1, 0], [1, 0]])
+    nearer, away = np.exp(np.asarray(policy.log_probs(ends)))
+    np.testing.assert_allclose(away / nearer, np.exp(2 * weight), **FLOAT)
 
 
 def test_a_task_that_is_not_known_is_refused():

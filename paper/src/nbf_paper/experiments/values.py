@@ -58,6 +58,7 @@ from nbf_paper.zoo.problem import Problem
 
 PARTICLES = 16
 POLICY = PolicyConfig(steps=100_000, learning_rate=3e-3)
+SHORT_POLICY = PolicyConfig(steps=1, episodes=8)
 LONGER = 10
 """A recurrent policy is also trained for so many times the steps."""
 AGAIN = {"walk": ("beacons",), "chase": ("goal", "turned")}
@@ -149,7 +150,7 @@ def _caught(acted: Acted) -> np.ndarray:
 
 
 @jax.jit
-def _value_errors(acted: Acted, discount: float) -> Float[Array, " episodes"]:
+def _value_errors(acted: Acted, discount: Float[Array, ""] | float) -> Float[Array, " episodes"]:
     def back(later: Array, reward: Array) -> tuple[Array, Array]:
         now = reward + discount * later
         return now, now

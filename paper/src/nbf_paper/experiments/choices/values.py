@@ -23,14 +23,13 @@ class Values(Experiment):
     """walk (Triangulation's, to the origin) and chase (on random grids)."""
 
     def jobs(self, amount: Amount) -> Sequence[Job]:
-        from nbf.planning.training import PolicyConfig
-        from nbf_paper.experiments.values import ValuesJob
+        from nbf_paper.experiments.values import SHORT_POLICY, ValuesJob
 
         usual = ValuesJob()
         episodes = at_least(2, episodes=amount.episodes_or(usual.episodes))
         job = replace(usual, steps=amount.checked_steps() or usual.steps, episodes=episodes)
         if amount.few:
-            job = replace(job, policy=PolicyConfig(steps=1, episodes=8), searches=0, again=False)
+            job = replace(job, policy=SHORT_POLICY, searches=0, again=False)
         return [replace(job, name=name, seed=seed) for name in self.task for seed in amount.seeds]
 
     @staticmethod
