@@ -141,9 +141,7 @@ class SearchChooser(Chooser):
         )
         search = self.search
         if self.actor is not None:
-            search = TreeSearch(
-                search.simulations, search.depth, search.exploration, value=lambda state, world: world.value(state)
-            )
+            search = dataclasses.replace(search, value=lambda state, world: world.value(state))
         return search.search(search_key, states, world, task)
 
     def _world(self, process: DecisionProcess, view: View, moment: Moment, time: Int[Array, ""]) -> Imagined:
