@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import equinox as eqx
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from nbf import prng
-from nbf.contracts import Environment, State
+from nbf.contracts import Environment, Observation, State
 from nbf.planning.actor import Actor
 from nbf.planning.process import DecisionProcess, Public
 from nbf.planning.views import Told, View
@@ -36,7 +37,7 @@ class Acted(eqx.Module):
     publics: Public
     """The public part after each step."""
     invalid: Int[Array, ""]
-    """Rewards that were NaN or infinite; they counted as 0."""
+    """Rewards (and in a search, values) that were NaN or infinite; they counted as 0."""
     stuck: Int[Array, ""]
     """Steps at which no action was allowed; there any was."""
 
@@ -105,7 +106,7 @@ def seen(process: DecisionProcess, view: View, moment: Moment, time: Int[Array, 
 
 def advanced(
     key: Key[Array, ""], process: DecisionProcess, view: View, moment: Moment, action: Int[Array, ""]
-) -> tuple[Moment, Float[Array, ""]]:
+) -> tuple[Moment, Float[Array, ""], Observation]:
     """Take an action: move, observe, update the view.
 
     Args:
@@ -116,7 +117,7 @@ def advanced(
         action: The action.
 
     Returns:
-        The moment after it, whose network has not read it yet, and the reward.
+        The moment after it, whose network has not read it yet, the reward, and the observation.
     """
     move_key, look_key, view_key = prng.split(key, 3)
     environment, policy = process.step(moment.public, action)
@@ -126,12 +127,34 @@ def advanced(
     reward = jnp.asarray(process.reward(moment.public, moment.state, action, public, state), jnp.float32)
     memory = view.update(view_key, moment.memory, Told(observation, environment, policy, action))
     over = moment.over | process.is_over(moment.state, public, state)
-    return Moment(public, environment, state, memory, moment.recalled, over), reward
+    return Moment(public, environment, state, memory, moment.recalled, over), reward, observation
+
+
+class Chooser(eqx.Module):
+    """Chooses actions in the place of a policy."""
+
+    @abstractmethod
+    def choose(
+        self, key: Key[Array, ""], process: DecisionProcess, view: View, moment: Moment, time: Int[Array, ""]
+    ) -> tuple[Int[Array, ""], Int[Array, ""]]:
+        """Choose. The true state of the moment is not to be looked at.
+
+        Args:
+            key: Random key.
+            process: What is decided.
+            view: What is seen.
+            moment: When.
+            time: Steps done.
+
+        Returns:
+            The action, and how many rewards or values were no numbers.
+        """
 
 
 def act(
-    key: Key[Array, ""], process: DecisionProcess, view: View, actor: Actor, *, greedy: bool = False
-) -> Acted:
+    key: Key[Array, ""], process: DecisionProcess, view: View, actor: Actor, *, greedy: bool = False,
+    chooser: Chooser | None = None,
+) -> Acted:  # fmt: skip
     """Act one episode. To be traced: batches of episodes are a `vmap`.
 
     Args:
@@ -140,6 +163,7 @@ def act(
         view: What the policy sees.
         actor: The policy.
         greedy: Whether the likeliest action is taken; else one is drawn.
+        chooser: Who chooses actions instead, such as a search; None: the policy.
 
     Returns:
         What happened.
@@ -154,13 +178,15 @@ def act(
         allowed = allowed | moment.over | stuck
         recalled, log_probs, value = actor(moment.recalled, numbers, allowed)
         drawn = jnp.argmax(log_probs) if greedy else jax.random.categorical(choice_key, log_probs)
-        action = drawn.astype(jnp.int32)
-        after, reward = advanced(move_key, process, view, moment, action)
+        action, wrong = drawn.astype(jnp.int32), jnp.int32(0)
+        if chooser is not None:
+            action, wrong = chooser.choose(choice_key, process, view, moment, time)
+        after, reward, _ = advanced(move_key, process, view, moment, action)
         after = eqx.tree_at(lambda moment: moment.recalled, after, recalled)
         sound, over = jnp.isfinite(reward), moment.over
         return after, (
             numbers, allowed, action, log_probs[action], jnp.where(over, 0.0, value),
-            jnp.where(over | ~sound, 0.0, reward), ~over, after.state, after.public, ~sound & ~over, stuck,
+            jnp.where(over | ~sound, 0.0, reward), ~over, after.state, after.public, jnp.where(over, 0, wrong + ~sound), stuck,
         )  # fmt: skip
 
     first = _steady(process, view, begun(start_key, process, view, actor))

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from nbf.capabilities import Scheduled
-from nbf.contracts import Environment, Policy, State
+from nbf.contracts import Environment, Family, Policy, State
 from nbf.environments.functional import as_family
 from nbf.errors import InputError
 from nbf.planning.task import Task
@@ -87,24 +87,35 @@ class DecisionProcess(eqx.Module):
 class TaskProcess(DecisionProcess):
     """A `Task` in environments that are drawn anew for each episode: the public part is the environment."""
 
-    source: Any
-    """An environment, or a family of them."""
-    task: Task
     horizon: int = eqx.field(static=True)
-    describe: Callable[..., Any] | None = eqx.field(static=True, default=None)
-    """`describe(environment)`: what a network is told of the environment, as numbers; None: nothing."""
+    discount: float = eqx.field(static=True)
+    source: Any
+    task: Task
+    describe: Callable[..., Any] | None = eqx.field(static=True)
 
-    def __check_init__(self) -> None:
-        if self.task.num_actions is None:
+    def __init__(
+        self,
+        source: Environment | Family,
+        task: Task,
+        horizon: int,
+        *,
+        describe: Callable[[Any], Any] | None = None,
+    ):
+        """Build a process.
+
+        Args:
+            source: An environment, or a family of them.
+            task: What is to be decided; its actions are listed.
+            horizon: Steps of an episode at most.
+            describe: `describe(environment)` is what a network is told of the environment, as numbers; None: nothing.
+        """
+        if task.num_actions is None:
             raise InputError(
                 "A policy chooses among `actions` that are listed; this task draws them (`sample_action`). List some of "
                 "them in Task(reward, actions=...)."
             )
-
-    @property
-    def discount(self) -> float:
-        """That of the task."""
-        return self.task.discount
+        self.source, self.task, self.horizon, self.describe = source, task, horizon, describe
+        self.discount = task.discount
 
     @property
     def num_actions(self) -> int:
@@ -187,6 +198,17 @@ def check_process(process: DecisionProcess) -> None:
         raise InputError(
             f"`after` gives another public part than `start`: {_described(after)} instead of {_described(public)}. "
             "Both must have the same structure, shapes and types."
+        )
+    begins = jax.eval_shape(process.environment, public)
+    goes_on = jax.eval_shape(process.step, public, jax.ShapeDtypeStruct((), jnp.int32))[0]
+    if jax.tree.structure(begins) != jax.tree.structure(goes_on):
+        raise InputError(
+            f"The environment of a step is built otherwise than that of the beginning: both are "
+            f"{type(goes_on).__name__}, but not of the same functions and options. A function that is written where the "
+            "environment is built is another one each time: build it once, and change its arrays."
+            if type(begins) is type(goes_on)
+            else f"The environment of a step is a {type(goes_on).__name__}, that of the beginning a "
+            f"{type(begins).__name__}. Both must be the same kind."
         )
     allowed = jax.eval_shape(process.allowed, public)
     if allowed.shape != (process.num_actions,) or allowed.dtype != jnp.bool_:

@@ -215,7 +215,8 @@ class TreeSearch(eqx.Module):
         state = jax.tree.map(lambda one, two: jnp.where(walk.in_tree & (child != new), one, two), state, arrived)
         reward, wrong = _finite(task.reward_of(walk.state, action, state, environment))
         created, over = walk.in_tree & (child == new), task.is_over(state, environment)
-        leaf, wrong_leaf, stops = self._leaf(created, over, state, environment)
+        last = walk.in_tree & (walk.depth + 1 >= self.depth)
+        leaf, wrong_leaf, stops = self._leaf(created | last, over, state, environment)
         entry = Path(
             walk.node, slot, walk.in_tree, reward, opened & walk.in_tree, action if tree.actions is not None else None,
             child, own, arrived if tree.states is not None else None, log_weight,
@@ -283,14 +284,14 @@ class TreeSearch(eqx.Module):
         return log_weight, state
 
     def _leaf(
-        self, created: Bool[Array, ""], over: Bool[Array, ""], state: State, environment: Environment
+        self, leaves: Bool[Array, ""], over: Bool[Array, ""], state: State, environment: Environment
     ) -> tuple[Float[Array, ""], Int[Array, ""], Bool[Array, ""]]:
-        """The value of a new node, whether it was no number, and whether the simulation ends there."""
+        """The value of a new node, or of the last one at the search's depth, whether it was no number, and whether the simulation ends there."""
         if self.value is None:
             return jnp.float32(0), jnp.int32(0), jnp.asarray(False)
         value, wrong = _finite(jnp.asarray(self.value(state, environment), jnp.float32))
-        counts = created & ~over
-        return jnp.where(counts, value, 0.0), jnp.where(counts, wrong, 0), created
+        counts = leaves & ~over
+        return jnp.where(counts, value, 0.0), jnp.where(counts, wrong, 0), leaves
 
 
 def _finite(number: Float[Array, ""]) -> tuple[Float[Array, ""], Int[Array, ""]]:

@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from nbf import prng
 from nbf.errors import InputError
-from nbf.planning.acting import Acted, act, begun, seen
+from nbf.planning.acting import Acted, Chooser, act, begun, seen
 from nbf.planning.actor import Actor
 from nbf.planning.ppo import PPO, advantages, clipped_loss, improve, optimizer
 from nbf.planning.process import DecisionProcess, check_process
@@ -77,13 +77,16 @@ class TrainedPolicy(eqx.Module):
     returns: tuple[float, ...] = eqx.field(static=True, default=())
     """The mean discounted return of each iteration."""
 
-    def act(self, key: Key[Array, ""], episodes: int, *, greedy: bool = False) -> Acted:
+    def act(
+        self, key: Key[Array, ""], episodes: int, *, greedy: bool = False, chooser: Chooser | None = None
+    ) -> Acted:
         """Act episodes, compiled.
 
         Args:
             key: Random key.
             episodes: How many.
             greedy: Whether the likeliest action is taken; else one is drawn.
+            chooser: Who chooses actions instead, such as a search (`SearchChooser`); None: the policy.
 
         Returns:
             What happened; every array has a leading axis, the episodes.
@@ -91,7 +94,7 @@ class TrainedPolicy(eqx.Module):
         check_process(self.process)
         if episodes < 1:
             raise InputError(f"Act at least one episode; got {episodes}.")
-        acted = _acted(jax.random.split(key, episodes), self.process, self.view, self.actor, greedy)
+        acted = _acted(jax.random.split(key, episodes), self.process, self.view, self.actor, greedy, chooser)
         _check(int(np.sum(acted.invalid)), int(np.sum(acted.stuck)))
         return acted
 
@@ -177,9 +180,10 @@ def _keys(key: Key[Array, ""], config: PolicyConfig) -> Key[Array, " episodes"]:
 
 @eqx.filter_jit
 def _acted(
-    keys: Key[Array, " episodes"], process: DecisionProcess, view: View, actor: Actor, greedy: bool
-) -> Acted:
-    return jax.vmap(lambda key: act(key, process, view, actor, greedy=greedy))(keys)
+    keys: Key[Array, " episodes"], process: DecisionProcess, view: View, actor: Actor, greedy: bool,
+    chooser: Chooser | None = None,
+) -> Acted:  # fmt: skip
+    return jax.vmap(lambda key: act(key, process, view, actor, greedy=greedy, chooser=chooser))(keys)
 
 
 @eqx.filter_jit
