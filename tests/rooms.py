@@ -87,6 +87,11 @@ ROOMS = (
     Room("nbf.evaluation", "divergence, scores, calibration", (*CORE, "nbf.resampling", "nbf.beliefs")),
     Room("nbf.plot", "figures, and the live view", ("nbf.errors", *READ_AND_WRITTEN), jax=False, draws=True),
     Room("nbf.fitting", "`nbf.fit`: from a family to a trained filter; `nbf.compare`", (*LIBRARY, "nbf.plot")),
+    Room(
+        "nbf.planning",
+        "decide with a belief: tree search, policies and values that are trained on beliefs",
+        (*FILTERS, "nbf.models", "nbf.compiling", "nbf.training", "nbf.evaluation"),
+    ),
     Room("nbf.testing", "checks of an environment, a model or a filter of your own", FILTERS),
     Room("nbf.adapters", "Gymnasium, MuJoCo, gymnax, OpenSpiel, pomdp-py", (*FILTERS, "nbf.models")),
     Room("nbf.cli", "the command `nbf`", (*LIBRARY, "nbf.fitting", "nbf.testing", "nbf.plot"), draws=True),
@@ -108,7 +113,7 @@ ROOMS = (
         (*FILTERS, "nbf.adapters", "nbf_paper.names"),
     ),
     Room("nbf_paper.report", "figures and tables of each experiment", (*RECORDS, "nbf.plot"), jax=False, draws=True),
-    Room("nbf_paper.experiments", "what runs and records", (*LIBRARY, "nbf.adapters", *RECORDS, *PAPER, *ZOO)),
+    Room("nbf_paper.experiments", "what runs and records", (*LIBRARY, "nbf.planning", "nbf.adapters", *RECORDS, *PAPER, *ZOO)),
     Room(
         "nbf_paper.experiments.choices",
         "every experiment: its options, its jobs, its page",

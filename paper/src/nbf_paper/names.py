@@ -100,6 +100,11 @@ ACROBOT = "acrobot"
 """Gymnasium's acrobot of which only the elbow is seen."""
 CROSSING_SIMULATORS = (ACROBOT, TOUCH)
 """Simulators that are not JAX, with which filters are timed."""
+VALUE_CHANGES = {
+    "walk": ("beacons", "readings", "motion"),
+    "chase": ("random", "goal", "comes", "noise", "turned", "grids"),
+}
+"""What is changed after a policy on beliefs was trained, by the task."""
 SITES = ("plaza-1", "plaza-2")
 """Of the recordings with a real robot."""
 

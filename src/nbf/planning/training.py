@@ -22,6 +22,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from nbf import prng
 from nbf.errors import InputError
+from nbf.evaluation.batches import in_batches
 from nbf.planning.acting import Acted, Chooser, act, begun, seen
 from nbf.planning.actor import Actor
 from nbf.planning.ppo import PPO, advantages, clipped_loss, improve, optimizer
@@ -78,7 +79,13 @@ class TrainedPolicy(eqx.Module):
     """The mean discounted return of each iteration."""
 
     def act(
-        self, key: Key[Array, ""], episodes: int, *, greedy: bool = False, chooser: Chooser | None = None
+        self,
+        key: Key[Array, ""],
+        episodes: int,
+        *,
+        greedy: bool = False,
+        chooser: Chooser | None = None,
+        batch: int | None = None,
     ) -> Acted:
         """Act episodes, compiled.
 
@@ -87,6 +94,7 @@ class TrainedPolicy(eqx.Module):
             episodes: How many.
             greedy: Whether the likeliest action is taken; else one is drawn.
             chooser: Who chooses actions instead, such as a search (`SearchChooser`); None: the policy.
+            batch: Episodes that are acted together; None: all.
 
         Returns:
             What happened; every array has a leading axis, the episodes.
@@ -94,7 +102,11 @@ class TrainedPolicy(eqx.Module):
         check_process(self.process)
         if episodes < 1:
             raise InputError(f"Act at least one episode; got {episodes}.")
-        acted = _acted(jax.random.split(key, episodes), self.process, self.view, self.actor, greedy, chooser)
+
+        def some(keys: Key[Array, " batch"]) -> Acted:
+            return _acted(keys, self.process, self.view, self.actor, greedy, chooser)
+
+        acted = in_batches(some, (jax.random.split(key, episodes),), batch=min(batch or episodes, episodes))
         _check(int(np.sum(acted.invalid)), int(np.sum(acted.stuck)))
         return acted
 

@@ -6,11 +6,15 @@ return, which is not discounted, is the distance at the start less that at the e
 
 **chase** On a random 8 x 8 grid with the paper's obstacles somebody runs away, whom the hunter does not see, but hears:
 the direction of each of his moves, or a bump, wrong with probability 0.1. Hunter and runner move one cell a step. The
-runner's moves are a softmax of the distance to the hunter. The hunter gets 1 for catching him; it is caught who is in
-the hunter's cell before or after his own move. That he was not caught is heard too.
+runner's moves are a softmax of the distance to the hunter. He is caught who is in the hunter's cell before or after his
+own move; that he was not caught is heard too. The hunter gets 1 for catching him, and for each step by how much it
+brought them nearer, as a difference of potentials: the optimal policy is the same with and without that (Ng, Harada and
+Russell 1999).
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -21,11 +25,13 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from nbf.capabilities import KnownTransitions
 from nbf.contracts import Observation
 from nbf.environments.gridworld import Gridworld, RandomGridworlds, unit_moves
-from nbf.environments.triangulation import ScanPolicy, Triangulation
+from nbf.environments.triangulation import ScanPolicy, Triangulation, TriangulationFamily
 from nbf.errors import InputError
 from nbf.planning.process import DecisionProcess
 from nbf.spaces import Lattice
 
+NEARER = 0.1
+"""Potential of the chase that a cell of distance (L1) takes away."""
 SCAN, STOP = 4, 5
 """Actions of the walk, after the four directions."""
 
@@ -200,7 +206,12 @@ class Hunt(DecisionProcess):
     def reward(
         self, public: Hunting, state: Array, action: Int[Array, ""], next_public: Hunting, next_state: Array
     ) -> Float[Array, ""]:
-        return self.is_over(state, next_public, next_state).astype(jnp.float32)
+        caught = self.is_over(state, next_public, next_state)
+        before, after = (
+            -NEARER * jnp.sum(jnp.abs(cell - place.hunter))
+            for cell, place in ((state, public), (next_state, next_public))
+        )
+        return caught + self.discount * jnp.where(caught, 0.0, after) - before
 
     def is_over(self, state: Array, next_public: Hunting, next_state: Array) -> Bool[Array, ""]:
         return self.environment(next_public).is_caught(state, next_state)
@@ -212,11 +223,6 @@ class Hunt(DecisionProcess):
         return jnp.concatenate([place, open_sides, public.grid.free.astype(jnp.float32)])
 
 
-def walk_to_origin(world: Triangulation) -> WalkToOrigin:
-    """The walk in a world."""
-    return WalkToOrigin(world=world, horizon=40, discount=1.0)
-
-
 def hunt(
     *, weight: float = 0.5, flees: bool = True, turned: int = 0, error: float = 0.1, obstacles: int = 2, width: int = 3
 ) -> Hunt:
@@ -224,6 +230,41 @@ def hunt(
     family = RandomGridworlds(8, 2, obstacles, width, error=error)
     how = {"weight": jnp.float32(weight), "flees": jnp.asarray(flees), "turned": jnp.int32(turned)}
     return Hunt(family=family, horizon=24, discount=0.97, **how)
+
+
+def walk_to_origin(*, turned: bool = False, **changed: float) -> WalkToOrigin:
+    """The walk, with the paper's beacons or those opposite to them, and other noises."""
+    world = TriangulationFamily(**changed).environment()
+    if turned:
+        world = eqx.tree_at(lambda world: world.beacons, world, -world.beacons)
+    return WalkToOrigin(world=world, horizon=40, discount=1.0)
+
+
+CHANGES: dict[str, dict[str, Callable[[], DecisionProcess]]] = {
+    "walk": {
+        "beacons": lambda: walk_to_origin(turned=True),
+        "readings": lambda: walk_to_origin(range_noise=1.0),
+        "motion": lambda: walk_to_origin(motion_noise=0.3),
+    },
+    "chase": {
+        "random": lambda: hunt(weight=0.0),
+        "goal": lambda: hunt(flees=False, weight=-1.0),
+        "comes": lambda: hunt(weight=-0.5),
+        "noise": lambda: hunt(error=0.4),
+        "turned": lambda: hunt(turned=1),
+        "grids": lambda: hunt(obstacles=4, width=2),
+    },
+}
+"""The tasks as they are changed after training: the beacons are mirrored, readings twice as noisy, moves three times;
+the runner walks at random, to a goal, or comes; more of what is heard is wrong, its directions are turned by a quarter,
+the grids have four small obstacles."""
+
+
+def task(name: str, change: str | None = None) -> DecisionProcess:
+    """A task as it is trained, or with a change."""
+    if change is not None:
+        return CHANGES[name][change]()
+    return walk_to_origin() if name == "walk" else hunt()
 
 
 assert unit_moves(2).tolist() == [[-1, 0], [1, 0], [0, -1], [0, 1]]  # the order that AROUND turns

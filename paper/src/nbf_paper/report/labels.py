@@ -8,6 +8,7 @@ paper's, so that no label stands for two things in any two tables:
 | gridworld, goofspiel, triangulation, fine-tuned | the model's | `faithful` is the paper's flow | the paper's; the default one if the arm ends in `-default` |
 | beyond | the update's | the one that `BEYOND` has for the domain | `faithful` is the paper's |
 | zoo, drift, plaza, touch, crossing | empty, or `untrained` | *fitted*: what `nbf.fit` chooses and trains for each problem | the default one |
+| values | what a policy sees of the belief, or who decides | *fitted*, of the task | the default one |
 | ablation | the update's | *fitted* | the default one without a part |
 | cards, cards-play | the update's, or `learned` | maximum entropy; `learned` is the learned decoder | the default one; `faithful` is the paper's |
 | simulation-cost, wall-clock | the model's, but `default` | that of the arm; with `default` as in beyond | the paper's; with `default` the default one |
@@ -21,6 +22,7 @@ from nbf_paper.names import TRIANGULATION, domain_of
 from nbf_paper.records import Row, Summary
 
 FILTERS = {
+    "state": "True state",
     "reference": "Reference",
     "true-deal": "True deal",
     "exact": "Exact",
@@ -92,7 +94,7 @@ def label(filter: str, arm: str = "", particles: int = 0, experiment: str = "", 
 
 def model_and_update(experiment: str, arm: str, config: str) -> tuple[str, str]:
     """What an arm of NBF or of Approx Beliefs stands for; empty where it need not be said."""
-    if experiment in ("zoo", "drift", "plaza", "touch", "crossing"):
+    if experiment in ("zoo", "drift", "plaza", "touch", "crossing", "values"):
         return arm or FITTED, ""
     if experiment in ("cards", "cards-play"):
         return (LEARNED_DECODER, "") if arm == "learned" else (MAXIMUM_ENTROPY, UPDATES.get(arm, arm))
