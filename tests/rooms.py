@@ -113,7 +113,11 @@ ROOMS = (
         (*FILTERS, "nbf.adapters", "nbf_paper.names"),
     ),
     Room("nbf_paper.report", "figures and tables of each experiment", (*RECORDS, "nbf.plot"), jax=False, draws=True),
-    Room("nbf_paper.experiments", "what runs and records", (*LIBRARY, "nbf.planning", "nbf.adapters", *RECORDS, *PAPER, *ZOO)),
+    Room(
+        "nbf_paper.experiments",
+        "what runs and records",
+        (*LIBRARY, "nbf.planning", "nbf.adapters", *RECORDS, *PAPER, *ZOO),
+    ),
     Room(
         "nbf_paper.experiments.choices",
         "every experiment: its options, its jobs, its page",

@@ -181,8 +181,8 @@ def learned() -> Optimum:
     tables = tiger()
     tables = dataclasses.replace(tables, rewards=0.1 * tables.rewards)
     process = TaskProcess(environment_of(tables), task_of(tables, GAMMA), 3)
-    settings = PPO(epochs=4, learning_rate=5e-3, entropy_weight=0.003)
-    config = PolicyConfig(steps=64 * 3 * 80, episodes=64, width=32, minibatches=4, ppo=settings)
+    sizes = {"episodes": 64, "width": 32, "minibatches": 4}
+    config = PolicyConfig(steps=64 * 3 * 80, **sizes, learning_rate=5e-3, entropy_weight=0.003)
     trained = train_policy(process, MomentsView(nbf.ParticleFilter(64)), config, progress=False)
     return Optimum(trained, float(optimal_values(tables, np.array([0.5, 0.5]), 3, GAMMA).max()))
 
@@ -209,7 +209,7 @@ def valued_by(inputs: int, actions: int, unsure: bool) -> Actor:
 
 @pytest.mark.parametrize("unsure", [False, True])
 def test_a_leaf_is_valued_by_the_belief_after_its_observation(unsure: bool, key):
-    """One look-ahead: the mean reward and γ E|p - 1/2|, which listening raises from 0 to .35 and opening leaves at 0."""
+    """One look-ahead: the mean reward and γ E|p - 1/2|, .35 after listening, 0 after opening."""
     tables = tiger()
     process = TaskProcess(environment_of(tables), task_of(tables, GAMMA), 10)
     view, simulations = MomentsView(nbf.ParticleFilter(1000)), 600
@@ -267,7 +267,7 @@ WRONG = {
     ),
     "not listed": (lambda: quick(counting(), ProbabilitiesView(nbf.ParticleFilter(8))), "Enumerable"),
     "minibatches": (lambda: PolicyConfig(episodes=4, minibatches=8), "take more episodes"),
-    "epochs": (lambda: PPO(epochs=0), "epochs must be at least 1"),
+    "epochs": (lambda: PolicyConfig(epochs=0), "epochs must be at least 1"),
     "kept": (lambda: RandomActions(counting(), 1.0), "lies in"),
     "widening": (lambda: SearchChooser(TreeSearch(9, 2, observation_widening=Widening(2.0, 0.5))), "no widening"),
 }  # fmt: skip
@@ -294,7 +294,7 @@ def test_a_step_without_an_action_is_an_error():
 
 
 def test_a_search_takes_no_forbidden_actions():
-    process = counting()
+    process, view, chooser = counting(), MomentsView(nbf.ParticleFilter(8)), SearchChooser(TreeSearch(4, 1))
+    moment = begun(jax.random.key(0), process, view, None)
     with pytest.raises(nbf.InputError, match="forbids some"):
-        view, chooser = MomentsView(nbf.ParticleFilter(8)), SearchChooser(TreeSearch(4, 1))
-        chooser.decide(jax.random.key(0), process, view, begun(jax.random.key(0), process, view, None), jnp.int32(0))
+        chooser.decide(jax.random.key(0), process, view, moment, jnp.int32(0))

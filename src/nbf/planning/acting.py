@@ -186,7 +186,8 @@ def act(
         sound, over = jnp.isfinite(reward), moment.over
         return after, (
             numbers, allowed, action, log_probs[action], jnp.where(over, 0.0, value),
-            jnp.where(over | ~sound, 0.0, reward), ~over, after.state, after.public, jnp.where(over, 0, wrong + ~sound), stuck,
+            jnp.where(over | ~sound, 0.0, reward), ~over, after.state, after.public,
+            jnp.where(over, 0, wrong + ~sound), stuck,
         )  # fmt: skip
 
     first = _steady(process, view, begun(start_key, process, view, actor))

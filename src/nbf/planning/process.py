@@ -111,8 +111,8 @@ class TaskProcess(DecisionProcess):
         """
         if task.num_actions is None:
             raise InputError(
-                "A policy chooses among `actions` that are listed; this task draws them (`sample_action`). List some of "
-                "them in Task(reward, actions=...)."
+                "A policy chooses among `actions` that are listed; this task draws them (`sample_action`). List some "
+                "of them in Task(reward, actions=...)."
             )
         self.source, self.task, self.horizon, self.describe = source, task, horizon, describe
         self.discount = task.discount
@@ -204,8 +204,8 @@ def check_process(process: DecisionProcess) -> None:
     if jax.tree.structure(begins) != jax.tree.structure(goes_on):
         raise InputError(
             f"The environment of a step is built otherwise than that of the beginning: both are "
-            f"{type(goes_on).__name__}, but not of the same functions and options. A function that is written where the "
-            "environment is built is another one each time: build it once, and change its arrays."
+            f"{type(goes_on).__name__}, but not of the same functions and options. A function that is written where "
+            "the environment is built is another one each time: build it once, and change its arrays."
             if type(begins) is type(goes_on)
             else f"The environment of a step is a {type(goes_on).__name__}, that of the beginning a "
             f"{type(begins).__name__}. Both must be the same kind."

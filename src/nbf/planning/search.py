@@ -286,7 +286,8 @@ class TreeSearch(eqx.Module):
     def _leaf(
         self, leaves: Bool[Array, ""], over: Bool[Array, ""], state: State, environment: Environment
     ) -> tuple[Float[Array, ""], Int[Array, ""], Bool[Array, ""]]:
-        """The value of a new node, or of the last one at the search's depth, whether it was no number, and whether the simulation ends there."""
+        """The value of a new node, or of the last one at the search's depth, whether it was no number, and whether the
+        simulation ends there."""
         if self.value is None:
             return jnp.float32(0), jnp.int32(0), jnp.asarray(False)
         value, wrong = _finite(jnp.asarray(self.value(state, environment), jnp.float32))

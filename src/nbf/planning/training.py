@@ -10,7 +10,6 @@ numbers of episodes.
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,9 +44,16 @@ class PolicyConfig:
     """Whether the network has a memory: an LSTM of `width` units that reads what is seen."""
     minibatches: int = 8
     """Of an epoch: of decisions, or with a memory of episodes."""
-    ppo: PPO = PPO(epochs=4, learning_rate=1e-3, discount=1.0, entropy_weight=0.01)
-    """Its discount is replaced by that of the process, and its `minibatch` follows from `minibatches`. The learning
-    rate falls to 0."""
+    epochs: int = 4
+    """Passes over the decisions of an iteration."""
+    learning_rate: float = 1e-3
+    """At the beginning; it falls to 0."""
+    trace: float = 0.95
+    """λ of the generalised advantages."""
+    clip: float = 0.2
+    value_weight: float = 0.5
+    largest_gradient: float = 0.5
+    entropy_weight: float = 0.01
 
     def __post_init__(self) -> None:
         for name in ("steps", "episodes", "width", "depth", "minibatches"):
@@ -55,6 +61,22 @@ class PolicyConfig:
                 raise InputError(f"{name} must be at least 1; got {getattr(self, name)}.")
         if self.minibatches > self.episodes:
             raise InputError(f"{self.minibatches} minibatches of {self.episodes} episodes: take more episodes.")
+        self.ppo(1.0, self.episodes)
+
+    def ppo(self, discount: float, decisions: int) -> PPO:
+        """Make the settings of the optimisation.
+
+        Args:
+            discount: γ, of the process.
+            decisions: Of an iteration; with a memory, episodes.
+
+        Returns:
+            The settings.
+        """
+        return PPO(
+            self.epochs, max(1, decisions // self.minibatches), self.learning_rate, discount, self.trace, self.clip,
+            self.value_weight, self.largest_gradient, self.entropy_weight,
+        )  # fmt: skip
 
     def iterations(self, horizon: int) -> int:
         """Count the iterations.
@@ -156,7 +178,8 @@ def train_policy(
     """
     check_process(process)
     config = PolicyConfig() if config is None else config
-    settings, total = dataclasses.replace(config.ppo, discount=process.discount), config.iterations(process.horizon)
+    total = config.iterations(process.horizon)
+    settings = config.ppo(process.discount, config.episodes * (1 if config.recurrent else process.horizon))
     actor = _new_actor(process, view, config, seed)
     steps = total * settings.epochs * config.minibatches
     state = optimizer(settings, steps).init(eqx.filter(actor, eqx.is_array))
@@ -209,10 +232,9 @@ def _iteration(
     items = decisions_of(acted, settings)
     if not config.recurrent:
         items = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), items)
-    size = jax.tree.leaves(items)[0].shape[0] // config.minibatches
     actor, state = improve(
         jax.random.split(key)[1], actor, state, items, lambda actor, part: _loss(actor, part, config, settings),
-        optimizer(settings, steps), settings.epochs, size,
+        optimizer(settings, steps), settings.epochs, settings.minibatch,
     )  # fmt: skip
     total = jax.vmap(lambda one: one.total(settings.discount))(acted)
     return actor, state, jnp.mean(total), jnp.sum(acted.invalid), jnp.sum(acted.stuck)
@@ -236,6 +258,6 @@ def _check(invalid: int, stuck: int) -> None:
         )
     if stuck:
         raise InputError(
-            f"No action was allowed at {stuck} steps of a batch of episodes. Look at `allowed` of the process: an episode "
-            "in which nothing can be done any more is over (`is_over`)."
+            f"No action was allowed at {stuck} steps of a batch of episodes. Look at `allowed` of the process: an "
+            "episode in which nothing can be done any more is over (`is_over`)."
         )

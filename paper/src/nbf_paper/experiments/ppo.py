@@ -20,8 +20,17 @@ from nbf.models.networks import Perceptron
 from nbf.planning.ppo import PPO, advantages, clipped_loss, entropy, improve, optimizer
 from nbf_paper.experiments.demands import Size
 
-
-__all__ = ["Decisions", "Learner", "PoolConfig", "SelfPlayRun", "advance", "advantages", "entropy", "objective", "start"]
+__all__ = [
+    "Decisions",
+    "Learner",
+    "PoolConfig",
+    "SelfPlayRun",
+    "advance",
+    "advantages",
+    "entropy",
+    "objective",
+    "start",
+]
 
 
 @dataclass(frozen=True)
@@ -144,9 +153,7 @@ class Decisions(eqx.Module):
 def objective(learner: Learner, taken: Decisions, config: PoolConfig) -> Float[Array, ""]:
     """PPO's clipped loss of a minibatch, with the squared error of the value and the entropy bonus."""
     log_probs, values = jax.vmap(learner.policy.log_probs)(*taken.inputs), learner.values(taken.inputs[0])
-    return clipped_loss(
-        log_probs, values, taken.actions, taken.log_probs, taken.advantages, taken.returns, config
-    )
+    return clipped_loss(log_probs, values, taken.actions, taken.log_probs, taken.advantages, taken.returns, config)
 
 
 class SelfPlayRun(eqx.Module):

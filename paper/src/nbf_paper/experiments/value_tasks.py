@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from nbf import prng
 from nbf.capabilities import KnownTransitions
 from nbf.contracts import Observation
 from nbf.environments.gridworld import Gridworld, RandomGridworlds, unit_moves
@@ -113,7 +114,8 @@ class Chase(KnownTransitions):
         return self.grid.init(key)
 
     def transition(self, key: Key[Array, ""], state: Array, policy: RunnerPolicy) -> Int[Array, " 2"]:
-        return self.grid.transition(key, state, policy)  # pyright: ignore[reportArgumentType]
+        ends, log_probs = self.successors(state, policy)
+        return ends[prng.categorical(key, jnp.exp(log_probs))]
 
     def is_caught(self, state: Array, next_state: Array) -> Bool[Array, ""]:
         """Whether the runner was in the hunter's cell, before or after his move."""
@@ -147,7 +149,8 @@ class Chase(KnownTransitions):
         return self.grid.initial_log_probs()
 
     def successors(self, state: Array, policy: RunnerPolicy) -> tuple[Array, Float[Array, " 4"]]:
-        return self.grid.successors(state, policy)  # pyright: ignore[reportArgumentType]
+        ends = self.grid.destinations(state)
+        return ends, policy.log_probs(ends)
 
     @property
     def num_branches(self) -> int:
@@ -220,7 +223,7 @@ class Hunt(DecisionProcess):
         ends = public.grid.destinations(public.hunter)
         open_sides = jnp.any(ends != public.hunter, axis=1).astype(jnp.float32)
         place = public.grid.space.encode(public.hunter)
-        return jnp.concatenate([place, open_sides, public.grid.free.astype(jnp.float32)])
+        return jnp.concatenate([place, open_sides])
 
 
 def hunt(

@@ -7,7 +7,7 @@
 | `nbf`, embedding | θ of a neural filter of 16 particles |
 | `nbf`, moments | mean and covariance of its particles |
 | `pf`, moments | those of a particle filter of 16 |
-| `recurrent` | the last observation and action; the network has an LSTM |
+| `recurrent` | the last observation and action (and the map of the chase); the network has an LSTM |
 | `prior` | θ of the same neural filter, which is told no observation: the floor |
 
 All see the same public context and the time. Each is trained once, and then acts in the task as it was trained and in
@@ -18,7 +18,7 @@ embedding of a far better filter's belief in the place of the neural filter's.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -50,13 +50,16 @@ from nbf_paper.experiments import demands
 from nbf_paper.experiments.demands import Demand, Size
 from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.experiments.triangulation import WALL_BAND
-from nbf_paper.experiments.value_tasks import task
+from nbf_paper.experiments.value_tasks import Chase, task
 from nbf_paper.experiments.zoo_job import ZooTraining
 from nbf_paper.names import VALUE_CHANGES
 from nbf_paper.records import ALL, Record
 from nbf_paper.zoo.problem import Problem
 
 PARTICLES = 16
+POLICY = PolicyConfig(steps=200_000, learning_rate=3e-3)
+AGAIN = {"walk": ("beacons",), "chase": ("goal", "turned")}
+"""Changed tasks in which a policy on θ is trained too."""
 BLOCKS = 10
 """Parts of a training whose mean returns are recorded."""
 SEARCHES = {
@@ -98,6 +101,12 @@ def heard(symbol: Int[Array, ""], environment: Environment) -> Float[Array, " 6"
     return jax.nn.one_hot(symbol, 6)
 
 
+def heard_with_map(symbol: Int[Array, ""], environment: Environment) -> Float[Array, " 70"]:
+    """The same, and which cells are free, which a filter knows from the environment."""
+    assert isinstance(environment, Chase)
+    return jnp.concatenate([heard(symbol, environment), environment.grid.free.astype(jnp.float32)])
+
+
 def view_rows(name: str, process: DecisionProcess, filter: Filter) -> Iterator[ViewRow]:
     """What the policies see."""
     yield ViewRow(StateView(), "state", "")
@@ -107,6 +116,8 @@ def view_rows(name: str, process: DecisionProcess, filter: Filter) -> Iterator[V
     yield ViewRow(MomentsView(filter), "nbf", "moments", PARTICLES)
     yield ViewRow(MomentsView(ParticleFilter(PARTICLES)), "pf", "moments", PARTICLES)
     yield ViewRow(HistoryView(process.num_actions, heard if name == "chase" else None), "recurrent", "")
+    if name == "chase":
+        yield ViewRow(HistoryView(process.num_actions, heard_with_map), "recurrent", "with the map")
     yield ViewRow(EmbeddingView(PredictionFilter(filter)), "prior", "embedding", PARTICLES)
 
 
@@ -152,13 +163,13 @@ class ValuesJob(Job):
     seed: int = 0
     steps: int = 2000
     """Gradient steps of the belief model."""
-    policy: PolicyConfig = PolicyConfig(steps=200_000)
-    episodes: int = 500
+    policy: PolicyConfig = POLICY
+    episodes: int = 400
     """Of an evaluation."""
     searches: int = 64
     """Episodes that are searched; 0: none."""
     again: bool = True
-    """Whether policies on θ are trained in the changed tasks."""
+    """Whether policies on θ are trained in changed tasks too."""
 
     def __post_init__(self) -> None:
         if self.name not in VALUE_CHANGES:
@@ -174,16 +185,16 @@ class ValuesJob(Job):
 
     @property
     def settings(self) -> dict[str, Any]:
-        ppo = self.policy.ppo
+        how = self.policy
         return {
             "task": self.name, "seed": self.seed, "steps": self.steps, "particles": PARTICLES,
-            "changes": list(VALUE_CHANGES[self.name]), "again": self.again,
+            "changes": list(VALUE_CHANGES[self.name]), "again": list(AGAIN[self.name]) if self.again else [],
             "policy": {
-                "steps": self.policy.steps, "episodes": self.policy.episodes, "width": self.policy.width,
-                "depth": self.policy.depth, "minibatches": self.policy.minibatches, "epochs": ppo.epochs,
-                "learning_rate": ppo.learning_rate, "trace": ppo.trace, "clip": ppo.clip,
-                "value_weight": ppo.value_weight, "largest_gradient": ppo.largest_gradient,
-                "entropy_weight": ppo.entropy_weight,
+                "steps": how.steps, "episodes": how.episodes, "width": how.width, "depth": how.depth,
+                "minibatches": how.minibatches, "epochs": how.epochs,
+                "learning_rate": how.learning_rate, "trace": how.trace, "clip": how.clip,
+                "value_weight": how.value_weight, "largest_gradient": how.largest_gradient,
+                "entropy_weight": how.entropy_weight,
             },
             "evaluation": {"episodes": self.episodes, "searches": self.searches},
         }  # fmt: skip
@@ -240,7 +251,7 @@ class ValuesJob(Job):
             yield from self._acted(ViewRow(better.view, "approx", "embedding"), better, change, bar)
         if self.searches:
             yield from self._searched(row, trained, bar)
-        for change in VALUE_CHANGES[self.name] if self.again else ():
+        for change in AGAIN[self.name] if self.again else ():
             process = task(self.name, change)
             again = self._trained(process, row.view, bar, row)
             yield from self._acted(dataclasses.replace(row, arm="embedding, trained again"), again, change, bar)
@@ -265,7 +276,7 @@ class ValuesJob(Job):
         bar.describe(f"{self.title}: {row.name} {row.arm}, {change or 'as trained'}")
         process = task(self.name, change)
         here = dataclasses.replace(trained, process=process)
-        acted = here.act(prng.stream(self.seed, "values", self.name, "evaluation"), self.episodes, batch=250)
+        acted = here.act(prng.stream(self.seed, "values", self.name, "evaluation"), self.episodes, batch=200)
         bar.advance(self.episodes)
         for metric, values in measured(self.name, acted, process).items():
             yield self._record(row, change, metric, values)

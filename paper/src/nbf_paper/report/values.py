@@ -17,8 +17,8 @@ from nbf_paper.records import read_records
 from nbf_paper.report.tables import Page, markdown_table
 
 ROWS = (
-    "The same network, trained by PPO for as many steps, on what each row sees. The columns after the first are tasks that "
-    "were changed after training."
+    "The same network, trained by PPO for as many steps, on what each row sees. The columns after the first are tasks "
+    "that were changed after training."
 )
 CAPTIONS = {
     "values-walk": f"Distance from the origin at the end of the walk; lower is better. {ROWS}",

@@ -23,8 +23,8 @@ class Values(Experiment):
     """walk (Triangulation's, to the origin) and chase (on random grids)."""
 
     def jobs(self, amount: Amount) -> Sequence[Job]:
-        from nbf_paper.experiments.values import ValuesJob
         from nbf.planning.training import PolicyConfig
+        from nbf_paper.experiments.values import ValuesJob
 
         usual = ValuesJob()
         episodes = at_least(2, episodes=amount.episodes_or(usual.episodes))
