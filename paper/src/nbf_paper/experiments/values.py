@@ -57,9 +57,12 @@ from nbf_paper.records import ALL, Record
 from nbf_paper.zoo.problem import Problem
 
 PARTICLES = 16
-POLICY = PolicyConfig(steps=200_000, learning_rate=3e-3)
+POLICY = PolicyConfig(steps=100_000, learning_rate=3e-3)
+LONGER = 10
+"""A recurrent policy is also trained for so many times the steps."""
 AGAIN = {"walk": ("beacons",), "chase": ("goal", "turned")}
 """Changed tasks in which a policy on θ is trained too."""
+TEN_TIMES = "ten times the steps"
 BLOCKS = 10
 """Parts of a training whose mean returns are recorded."""
 SEARCHES = {
@@ -116,6 +119,7 @@ def view_rows(name: str, process: DecisionProcess, filter: Filter) -> Iterator[V
     yield ViewRow(MomentsView(filter), "nbf", "moments", PARTICLES)
     yield ViewRow(MomentsView(ParticleFilter(PARTICLES)), "pf", "moments", PARTICLES)
     yield ViewRow(HistoryView(process.num_actions, heard if name == "chase" else None), "recurrent", "")
+    yield ViewRow(HistoryView(process.num_actions, heard if name == "chase" else None), "recurrent", TEN_TIMES)
     if name == "chase":
         yield ViewRow(HistoryView(process.num_actions, heard_with_map), "recurrent", "with the map")
     yield ViewRow(EmbeddingView(PredictionFilter(filter)), "prior", "embedding", PARTICLES)
@@ -164,7 +168,7 @@ class ValuesJob(Job):
     steps: int = 2000
     """Gradient steps of the belief model."""
     policy: PolicyConfig = POLICY
-    episodes: int = 400
+    episodes: int = 300
     """Of an evaluation."""
     searches: int = 64
     """Episodes that are searched; 0: none."""
@@ -190,7 +194,7 @@ class ValuesJob(Job):
             "task": self.name, "seed": self.seed, "steps": self.steps, "particles": PARTICLES,
             "changes": list(VALUE_CHANGES[self.name]), "again": list(AGAIN[self.name]) if self.again else [],
             "policy": {
-                "steps": how.steps, "episodes": how.episodes, "width": how.width, "depth": how.depth,
+                "steps": how.steps, "longer": LONGER, "episodes": how.episodes, "width": how.width, "depth": how.depth,
                 "minibatches": how.minibatches, "epochs": how.epochs,
                 "learning_rate": how.learning_rate, "trace": how.trace, "clip": how.clip,
                 "value_weight": how.value_weight, "largest_gradient": how.largest_gradient,
@@ -240,15 +244,15 @@ class ValuesJob(Job):
 
     def _trained(self, process: DecisionProcess, view: View, bar: Counter, row: ViewRow) -> TrainedPolicy:
         bar.describe(f"{self.title}: {row.name} {row.arm}, training")
-        config = dataclasses.replace(self.policy, recurrent=row.name == "recurrent")
+        steps = self.policy.steps * (LONGER if row.arm == TEN_TIMES else 1)
+        config = dataclasses.replace(self.policy, recurrent=row.name == "recurrent", steps=steps)
         return train_policy(process, view, config, seed=self.seed, progress=False)
 
     def _more(self, row: ViewRow, trained: TrainedPolicy, fitted: FittedModel, bar: Counter) -> Iterator[Record]:
         """What is asked of the policy on θ alone: another belief, a search, and training again."""
         truth: Filter = ParticleFilter(4096) if self.name == "walk" else ExactFilter()
         better = dataclasses.replace(trained, view=EmbeddingView(ApproxBeliefs(fitted.model, 256, truth=truth)))
-        for change in (None, *VALUE_CHANGES[self.name]):
-            yield from self._acted(ViewRow(better.view, "approx", "embedding"), better, change, bar)
+        yield from self._acted(ViewRow(better.view, "approx", "embedding"), better, None, bar)
         if self.searches:
             yield from self._searched(row, trained, bar)
         for change in AGAIN[self.name] if self.again else ():
@@ -276,7 +280,7 @@ class ValuesJob(Job):
         bar.describe(f"{self.title}: {row.name} {row.arm}, {change or 'as trained'}")
         process = task(self.name, change)
         here = dataclasses.replace(trained, process=process)
-        acted = here.act(prng.stream(self.seed, "values", self.name, "evaluation"), self.episodes, batch=200)
+        acted = here.act(prng.stream(self.seed, "values", self.name, "evaluation"), self.episodes, batch=150)
         bar.advance(self.episodes)
         for metric, values in measured(self.name, acted, process).items():
             yield self._record(row, change, metric, values)
