@@ -235,9 +235,9 @@ def hunt(
     return Hunt(family=family, horizon=24, discount=0.97, **how)
 
 
-def walk_to_origin(*, turned: bool = False, **changed: float) -> WalkToOrigin:
+def walk_to_origin(*, turned: bool = False, motion_noise: float = 0.1, range_noise: float = 0.5) -> WalkToOrigin:
     """The walk, with the paper's beacons or those opposite to them, and other noises."""
-    world = TriangulationFamily(**changed).environment()
+    world = TriangulationFamily(motion_noise=motion_noise, range_noise=range_noise).environment()
     if turned:
         world = eqx.tree_at(lambda world: world.beacons, world, -world.beacons)
     return WalkToOrigin(world=world, horizon=40, discount=1.0)

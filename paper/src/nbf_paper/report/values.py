@@ -44,9 +44,9 @@ def page(folder: Path) -> Page:
     tables = {}
     for task, metric, digits in (("walk", "distance", 2), ("chase", "caught", 2)):
         if (task, metric) in recorded:
-            asked = {"configs": configs(task)}
-            tables[f"values-{task}"] = markdown_table(records, **asked, metric=metric, digits=digits)
-            tables[f"values-error-{task}"] = markdown_table(records, **asked, metric="value_error", digits=3)
+            asked = configs(task)
+            tables[f"values-{task}"] = markdown_table(records, configs=asked, metric=metric, digits=digits)
+            tables[f"values-error-{task}"] = markdown_table(records, configs=asked, metric="value_error", digits=3)
     searched = [task for task in VALUE_CHANGES if (task, "search_return") in recorded]
     if searched:
         tables["values-search"] = markdown_table(records, configs=searched, metric="search_return", digits=2)
