@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nbf_paper.experiments.choices.experiment import Amount, Experiment, Part, at_least
+from nbf_paper.experiments.choices.experiment import Amount, Experiment, at_least
 from nbf_paper.experiments.job import Job
 from nbf_paper.names import VALUE_CHANGES
 from nbf_paper.report.tables import Page
@@ -37,7 +37,3 @@ class Values(Experiment):
         from nbf_paper.report import values
 
         return values.page(folder)
-
-    @classmethod
-    def parts(cls) -> tuple[Part, ...]:
-        return (Part(cls(), seeds=2),)
