@@ -10,7 +10,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench bench-zero bench-peers docs tutorial clean
+.PHONY: help setup demo test check bench bench-zero bench-peers docs report tutorial wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,11 +50,18 @@ bench-zero: $(STAMP) ## what other packages' filters do when every likelihood is
 bench-peers: $(STAMP) ## how fast other packages' particle filters step, beside ours (installs them into .peers)
 	@$(BIN)/python -m benchmarks.peers
 
-docs: $(STAMP) ## redraw the figures and tables of the docs from the committed records
+docs: $(STAMP) ## build the site into build/site, strictly and without network
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "build/site/index.html"
+
+report: $(STAMP) ## redraw the figures and tables of the pages from the committed records
 	@$(BIN)/nbf-paper report
 
 tutorial: $(STAMP) ## run the tutorial, and write its outputs and figure into the docs (a few minutes)
 	@$(BIN)/python docs/run_tutorial.py
+
+wheel: ## build sdist and wheel into dist, and run the README's code from the wheel in a fresh environment
+	@.ci/check-release $(PYTHON)
 
 clean: ## remove caches and build products (.venv stays)
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis

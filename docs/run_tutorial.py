@@ -1,9 +1,10 @@
-"""Run the code of your-own-environment.md, and write its output into the page.
+"""Run the code of pages, and write its output into them.
 
-    make tutorial        (or: python docs/run_tutorial.py)
+    make tutorial                                        your-own-environment.md: training takes a few minutes
+    python docs/run_tutorial.py diagnostics pictures     other pages, by name
 
-All Python blocks are executed in order in a temporary folder, like one file. What a block prints replaces the text
-block that follows it; the figures go to `figures`. Training takes a few minutes.
+All Python blocks of a page are executed in order in a temporary folder, like one file. What a block prints replaces the
+text block that follows it; the figures go to `figures`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import contextlib
 import io
 import os
 import re
+import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,14 @@ from nbf.files.atomic import write_atomically
 
 PAGE = Path(__file__).resolve().with_name("your-own-environment.md")
 FIGURES = (PAGE.parent / "figures" / "lake.png", PAGE.parent / "figures" / "comparison.png")
+PAGES = {
+    PAGE: FIGURES,
+    PAGE.with_name("diagnostics.md"): (FIGURES[0].with_name("diagnostics.png"),),
+    PAGE.with_name("pictures.md"): tuple(
+        FIGURES[0].with_name(f"pictures-{name}") for name in ("vectors.png", "moving.gif", "cells.png", "code.png")
+    ),
+}
+"""The pages, and the figures that each of them makes."""
 BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```$(?:\n+^```text\n(?P<output>.*?)^```$)?", re.DOTALL | re.MULTILINE)
 
 
@@ -67,12 +78,13 @@ def with_constants(page: str, **constants: int) -> str:
     return page
 
 
-def execute(page: str, folder: Path) -> tuple[dict[str, Any], list[str]]:
+def execute(page: str, folder: Path, path: Path = PAGE) -> tuple[dict[str, Any], list[str]]:
     """Execute the Python blocks of a page.
 
     Args:
         page: The text of the page.
         folder: The current folder during execution.
+        path: Of the page, as tracebacks name it.
 
     Returns:
         The variables that the blocks leave, and what each block prints.
@@ -81,7 +93,7 @@ def execute(page: str, folder: Path) -> tuple[dict[str, Any], list[str]]:
     printed = []
     for block in blocks(page):
         # Empty lines in front, so that a traceback shows the line of the page.
-        code = compile("\n" * (block.line - 1) + block.code, str(PAGE), "exec", dont_inherit=True)
+        code = compile("\n" * (block.line - 1) + block.code, str(path), "exec", dont_inherit=True)
         with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()) as output:
             exec(code, names)
         printed.append(output.getvalue())
@@ -113,18 +125,35 @@ def filled(page: str, printed: list[str]) -> str:
     return BLOCK.sub(fill, page)
 
 
-def main() -> None:
-    """Execute the page, and write its outputs and its figures."""
+def words(text: str) -> list[str]:
+    """Take the words of an output: numbers are of one machine, and the verdict depends on the steps.
+
+    Args:
+        text: What a block prints.
+
+    Returns:
+        The words, in order.
+    """
+    return re.findall(r"[A-Za-z]{3,}", re.sub(r"underconfident|overconfident|uneven|calibrated", "", text))
+
+
+def main(names: Sequence[str]) -> None:
+    """Execute pages, and write their outputs and their figures.
+
+    Args:
+        names: Of the pages, without their ending; by default the tutorial.
+    """
     os.environ.setdefault("MPLBACKEND", "Agg")
-    page = PAGE.read_text(encoding="utf-8")
-    with tempfile.TemporaryDirectory() as folder:
-        _, printed = execute(page, Path(folder))
-        page = filled(page, printed)
-        for figure in FIGURES:
-            write_atomically(figure, (Path(folder) / figure.name).read_bytes())
-    write_atomically(PAGE, page)
-    print(f"{PAGE.name}: {sum(map(bool, printed))} outputs and {len(FIGURES)} figures")
+    for path in (PAGE.with_name(f"{name}.md") for name in names or (PAGE.stem,)):
+        page = path.read_text(encoding="utf-8")
+        with tempfile.TemporaryDirectory() as folder:
+            _, printed = execute(page, Path(folder), path)
+            page = filled(page, printed)
+            for figure in PAGES[path]:
+                write_atomically(figure, (Path(folder) / figure.name).read_bytes())
+        write_atomically(path, page)
+        print(f"{path.name}: {sum(map(bool, printed))} outputs and {len(PAGES[path])} figures")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -27,31 +27,39 @@ class Tables(eqx.Module):
     """[s, a]."""
 
 
+def _init(key: Any, tables: Tables) -> Any:
+    return jnp.stack([jax.random.categorical(key, jnp.log(tables.start)), 0]).astype(jnp.int32)
+
+
+def _transition(key: Any, state: Any, action: Any, tables: Tables) -> Any:
+    moved = jax.random.categorical(key, jnp.log(tables.moves[action, state[0]]))
+    return jnp.stack([moved, action]).astype(jnp.int32)
+
+
+def _observe(key: Any, _: Any, state: Any, tables: Tables) -> Any:
+    return jax.random.categorical(key, jnp.log(tables.looks[state[1], state[0]]))
+
+
+def _log_likelihood(seen: Any, _: Any, state: Any, tables: Tables) -> Any:
+    return jnp.log(tables.looks[state[1], state[0], seen])
+
+
+def _reward(state: Any, action: Any, _: Any, environment: Any) -> Any:
+    return environment.parameters.rewards[state[0], action]
+
+
 def environment_of(tables: Tables) -> nbf.Environment:
-    """As the library has it: a state is the table's and the last action, on which the observation depends."""
+    """As the library has it: a state is the table's and the last action, on which the observation depends. Those of one
+    shape share compiled programs."""
     actions, states = tables.moves.shape[:2]
-
-    def transition(key: Any, state: Any, action: Any, tables: Tables) -> Any:
-        return jnp.stack([jax.random.categorical(key, jnp.log(tables.moves[action, state[0]])), action]).astype(
-            jnp.int32
-        )
-
     return nbf.environment(
-        init=lambda key, tables: jnp.stack([jax.random.categorical(key, jnp.log(tables.start)), 0]).astype(jnp.int32),
-        transition=transition,
-        observe=lambda key, _, state, tables: jax.random.categorical(key, jnp.log(tables.looks[state[1], state[0]])),
-        log_likelihood=lambda seen, _, state, tables: jnp.log(tables.looks[state[1], state[0], seen]),
-        space=nbf.Lattice((states, actions)),
-        parameters=tables,
-    )
+        init=_init, transition=_transition, observe=_observe, log_likelihood=_log_likelihood,
+        space=nbf.Lattice((states, actions)), parameters=tables,
+    )  # fmt: skip
 
 
 def task_of(tables: Tables, discount: float) -> Task:
-    return Task(
-        lambda state, action, _, environment: environment.parameters.rewards[state[0], action],
-        actions=jnp.arange(tables.moves.shape[0]),
-        discount=discount,
-    )
+    return Task(_reward, actions=jnp.arange(tables.moves.shape[0]), discount=discount)
 
 
 def optimal_values(tables: Tables, belief: np.ndarray, depth: int, discount: float) -> np.ndarray:

@@ -94,7 +94,8 @@ ROOMS = (
     ),
     Room("nbf.testing", "checks of an environment, a model or a filter of your own", FILTERS),
     Room("nbf.adapters", "Gymnasium, MuJoCo, gymnax, OpenSpiel, pomdp-py", (*FILTERS, "nbf.models")),
-    Room("nbf.cli", "the command `nbf`", (*LIBRARY, "nbf.fitting", "nbf.testing", "nbf.plot"), draws=True),
+    Room("nbf.play", "`nbf play`: a page where you steer an agent", (*LIBRARY, "nbf.fitting", "nbf.plot"), draws=True),
+    Room("nbf.cli", "the command `nbf`", (*LIBRARY, "nbf.fitting", "nbf.testing", "nbf.plot", "nbf.play"), draws=True),
     Room(
         "nbf",
         "the public names",

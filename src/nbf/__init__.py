@@ -16,7 +16,7 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from nbf import executors as executors
@@ -113,6 +113,10 @@ if TYPE_CHECKING:
     from nbf.fitting.fit import fit as fit
     from nbf.fitting.fit import train as train
     from nbf.fitting.fitted import FittedModel as FittedModel
+    from nbf.fitting.learn import LearningStopped as LearningStopped
+    from nbf.fitting.learn import Recorded as Recorded
+    from nbf.fitting.learn import learn as learn
+    from nbf.fitting.learning import LearnConfig as LearnConfig
     from nbf.fitting.tuning import tuned as tuned
     from nbf.models.attention import AttentionConfig as AttentionConfig
     from nbf.models.autoregressive import AutoregressiveConfig as AutoregressiveConfig

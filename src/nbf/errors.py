@@ -19,6 +19,7 @@ EXTRAS = {
     "ray": "ray",
     "gymnasium": "gymnasium",
     "mujoco": "mujoco",
+    "websockets": "play",
 }
 """The extra of the distribution that installs each optional package."""
 COMMAND_LINE = ("train", "plot", "cli")

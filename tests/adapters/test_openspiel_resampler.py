@@ -67,6 +67,8 @@ def test_what_cannot_be_drawn_is_told():
 
     with pytest.raises(InputError, match="samples must be"):
         OpenSpielResampler(game, uniform, nbf.ParticleFilter(4), samples=0)
+    with pytest.raises(InputError, match="one policy, not a list"):
+        OpenSpielResampler(game, [uniform, uniform], nbf.ParticleFilter(4))
     resampler = OpenSpielResampler(game, uniform, nbf.ParticleFilter(4))
     with pytest.raises(InputError, match="where the player is to act"):
         resampler(game.new_initial_state(), 0)

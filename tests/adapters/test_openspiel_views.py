@@ -7,6 +7,7 @@ import itertools
 import pickle
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from open_spiel_games import PHANTOM, load, peculiar, random_game
@@ -379,3 +380,26 @@ def test_calls_that_do_not_fit_are_refused(key):
         view.turns.transition(np.random.default_rng(0), rows, 1, step_of(steps[0], np.int32(0)))
     with pytest.raises(InputError, match="length=3"):
         leduc(peculiar, length=3)
+
+
+def test_models_draw_nothing_that_is_known_to_be_otherwise():
+    """Of liar's dice all but the other player's dice are known: every sequence that the space allows has the rest."""
+    game = load(LIAR)
+    end = random_game(game, np.random.default_rng(SEED), 1, bids_what_it_has)
+    length = len(end.history()) + 1
+    view = from_openspiel(
+        game, 1, bids_what_it_has, clock="public", reveals=lambda state: len(state.history()) >= DICE, length=length
+    )
+    for seen in view.follow(end)[1::4]:
+        space = view.at(seen).space
+        assert isinstance(space, nbf.Tokens)
+        assert bool(space.contains(jnp.asarray(seen.history)))
+        allowed = np.asarray(space.masks(jnp.asarray(seen.history)))
+        assert (allowed.sum(axis=1)[DICE:] == 1).all()
+        count = int((seen.history != view.seat.padding).sum())
+        assert (allowed.sum(axis=1)[: min(count, DICE)] > 1).all()
+        other = np.array(seen.history)
+        other[-1] = (other[-1] + 1) % view.seat.padding
+        assert not bool(space.contains(jnp.asarray(other)))
+    with pytest.raises(InputError, match="needs clock='public'"):
+        from_openspiel(game, 1, uniform, reveals=lambda state: True)

@@ -96,6 +96,24 @@ def test_the_table_has_a_row_for_every_filter_with_its_cost(found: DemoResult):
         assert row.ess is None or 0 < row.ess <= row.calls
 
 
+def test_at_equal_time_the_largest_particle_filter_that_fits_is_named():
+    """By a search over all of them; a call makes each filter dearer by as much as it makes calls."""
+    kinds = {"A": "exact", "P (8)": "pf", "P (32)": "pf", "P (64)": "pf", "N (16)": "nbf"}
+    times, calls = {"A": 1.0, "P (8)": 2.0, "P (32)": 5.0, "P (64)": 90.0, "N (16)": 60.0}, (64, 8, 32, 64, 16)
+    rows = [
+        demo.DemoRow(name, 0.0, 1 / count, 0.0, None, count, times[name])
+        for name, count in zip(kinds, calls, strict=True)
+    ]
+    found = demo.at_equal_time(rows, kinds)
+    assert [each.call_cost for each in found] == list(demo.CALL_COSTS)
+    for each in found:
+        assert each.microseconds == 60.0 + 16 * each.call_cost
+        fits = [n for n in (8, 32, 64) if times[f"P ({n})"] + n * each.call_cost <= each.microseconds]
+        assert (each.other, each.other_js) == (f"P ({max(fits)})", 1 / max(fits))
+    assert [each.other for each in found] == ["P (32)", "P (8)", "P (8)"]
+    assert demo.at_equal_time(rows[4:], kinds)[0].other is None
+
+
 def test_the_documentation_shows_the_episode_of_the_demo(
     found: DemoResult, tracks: list[Tracks], monkeypatch: pytest.MonkeyPatch
 ):

@@ -16,14 +16,27 @@ from nbf.testing import check_model
 
 def test_the_example_runs(capsys):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert len(blocks) == 1
-    code = [line for line in blocks[0].splitlines() if line.strip()]
-    assert len(code) <= 15
+    assert len(blocks) == 2
+    for block in blocks:
+        assert len([line for line in block.splitlines() if line.strip()]) <= 15
     exec(compile(blocks[0], "README.md", "exec", dont_inherit=True), {})
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 21
     probability = float(lines[-1].split(":")[1])
     assert 0.0 < probability <= 1.0
+    names: dict[str, Any] = {}
+    exec(compile(blocks[1], "README.md", "exec", dont_inherit=True), names)
+    belief = names["tracker"].belief(names["state"], names["world"])
+    sides = [float(belief.expectation(lambda x, side=side: (side * x[0] > 0.0).astype(float))) for side in (-1, 1)]
+    assert min(sides) > 0.2  # two modes, as the page says
+
+
+def test_a_picture_comes_first():
+    """Within a screen, and the first code within two."""
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert next(place for place, line in enumerate(lines) if line.startswith("![")) < 12
+    assert next(place for place, line in enumerate(lines) if line == "```python") < 30
+    assert len(lines) < 130
 
 
 def test_the_recipe_for_a_decoder_makes_a_sound_model():
@@ -58,7 +71,7 @@ def test_the_comparison_of_the_page_on_filters_runs(tmp_path, monkeypatch, capsy
 
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"] + [
-    page for folder in ("docs", "paper/docs") for page in sorted((ROOT / folder).glob("*.md"))
+    page for folder in ("docs", "paper/docs") for page in sorted((ROOT / folder).rglob("*.md"))
 ]
 
 

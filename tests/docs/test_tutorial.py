@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from fits import no_calibration
-from run_tutorial import FIGURES, PAGE, blocks, execute, filled, with_constants
+from run_tutorial import FIGURES, PAGE, blocks, execute, filled, with_constants, words
 from tolerances import FLOAT
 
 import nbf
@@ -57,11 +56,6 @@ def small(family: Any, *arguments: Any, **options: Any) -> nbf.Comparison | str:
     assert isinstance(bound["fitted"], nbf.FittedModel)
     assert bound["fitted"].model.space.signature == family.sample(jax.random.key(0))[0].space.signature
     return COMPARE(family, **options | {"budgets": (32,), "particles": (), "quick": True, "progress": False})
-
-
-def words(text: str) -> list[str]:
-    """Without numbers, which are of one machine, and the verdict, which depends on the steps."""
-    return re.findall(r"[A-Za-z]{3,}", re.sub(r"underconfident|overconfident|uneven|calibrated", "", text))
 
 
 CHECK, TRAINING, COMPARISON, CORRIDOR = 2, 3, 6, 9

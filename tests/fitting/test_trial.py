@@ -20,7 +20,8 @@ from nbf.fitting import race
 from nbf.fitting import trial as trials
 from nbf.fitting.compare import ComparisonStopped, trial
 from nbf.fitting.comparison import Comparison
-from nbf.fitting.episodes import Episodes, StepScores, num_episodes
+from nbf.fitting.episodes import StepScores, num_episodes
+from nbf.fitting.filtering import Episodes
 from nbf.fitting.fitted import FittedModel
 
 CELLS = 5

@@ -112,15 +112,15 @@ def first_belief(key, environment: nbf.Environment) -> nbf.Belief:
     return filter.belief(filter.init(key, environment), environment)
 
 
-@pytest.mark.parametrize(("noise", "best"), [(0.2, 0), (3.0, 3)])
+@pytest.mark.parametrize(("noise", "best"), [(0.2, 0), pytest.param(3.0, 3, marks=pytest.mark.slow)])
 def test_observations_that_are_numbers_need_widening(noise: float, best: int, key):
     """Without it no observation is seen twice, so that a look is never of use."""
     environment, task = guessing(noise)
     assert (value_of_looking(noise) > 0.2) == (best == 0)
     belief = first_belief(key, environment)
-    wide = TreeSearch(2000, 2, observation_widening=Widening(4.0, 0.1))
+    wide = TreeSearch(1000, 2, observation_widening=Widening(4.0, 0.1))
     assert int(wide.plan(key, belief, environment, task).action) == best
-    assert int(TreeSearch(2000, 2).plan(key, belief, environment, task).action) == 3
+    assert int(TreeSearch(1000, 2).plan(key, belief, environment, task).action) == 3
 
 
 def test_actions_that_are_numbers_are_drawn(key):
@@ -153,12 +153,53 @@ def test_a_value_function_takes_the_place_of_rollouts(key):
     assert int(decision.calls) < 1000
 
 
+def test_calls_are_a_limit(key):
+    """Of a number or of an array, which changes nothing else."""
+    tables = tiger()
+    given = key, listed([0.5, 0.5]), environment_of(tables), task_of(tables, GAMMA)
+    whole = TreeSearch(100, 4).plan(*given)
+    assert int(whole.calls) == 400
+    decisions = [TreeSearch(100, 4, calls=limit).plan(*given) for limit in (101, jnp.int32(101))]
+    assert [int(decision.calls) for decision in decisions] == [100, 100]
+    assert [int(jnp.sum(decision.visits)) for decision in decisions] == [25, 25]
+    np.testing.assert_array_equal(decisions[0].values, decisions[1].values)
+
+
+def test_no_simulation_is_lost_on_states_that_are_over(key):
+    """It is known that the episode goes on."""
+    tables = random_tables(3)
+    over = Task(_first_is_bad, actions=jnp.arange(2), terminal=lambda state, _: state[0] == 0, discount=GAMMA)
+    decision = TreeSearch(64, 1).plan(key, listed([0.9, 0.05, 0.05]), environment_of(tables), over)
+    assert int(jnp.sum(decision.visits)) == 64
+    np.testing.assert_allclose(decision.values, 1.0, **FLOAT)
+
+
+def _first_is_bad(state, action, next_state, environment):
+    return jnp.where(state[0] == 0, -100.0, 1.0)
+
+
+def test_a_likelihood_that_is_no_number_is_an_error(key):
+    world = nbf.environment(
+        init=lambda key: jnp.zeros(1), transition=lambda key, state, action: state,
+        observe=lambda key, _, state: jax.random.normal(key),
+        log_likelihood=lambda seen, _, state: jnp.log(-1.0) * seen,
+        space=nbf.Box((-1.0,), (1.0,)),
+    )  # fmt: skip
+    search = TreeSearch(30, 3, observation_widening=Widening(1.0, 0.1))
+    with pytest.raises(nbf.InputError, match=r"log-likelihoods[^.]*were NaN"):
+        search.plan(key, Listed(jnp.zeros((1, 1)), jnp.ones(1)), world, Task(lambda *_: 1.0, jnp.arange(2)))
+
+
 WRONG = {
     "no actions": lambda: Task(lambda *_: 0.0, actions=jnp.zeros((0, 2))),
     "neither": lambda: Task(lambda *_: 0.0),
     "discount": lambda: Task(lambda *_: 0.0, actions=jnp.arange(2), discount=1.5),
     "simulations": lambda: TreeSearch(simulations=0),
     "both": lambda: TreeSearch(rollout=lambda *_: 0, value=lambda *_: 0.0),
+    "backup": lambda: TreeSearch(backup="max"),
+    "kept": lambda: TreeSearch(kept=8),
+    "calls": lambda: TreeSearch(depth=10, calls=9),
+    "exploration": lambda: TreeSearch(exploration=-1.0),
     "widening": lambda: Widening(0.0, 0.5),
 }
 

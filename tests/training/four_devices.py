@@ -35,7 +35,7 @@ Found = dict[str, Any]
 
 
 @functools.cache
-def compiled(devices: tuple[jax.Device, ...] | None) -> Any:
+def compiled(devices: tuple[Any, ...] | None) -> Any:
     """One program for all runs on the same devices: compiling is what takes the time."""
     return training_chunk(SOURCE, eqx.partition(untrained(), eqx.is_inexact_array)[1], CONFIG, None, devices)
 

@@ -109,6 +109,11 @@ VALUE_CHANGES = {
     "chase": ("random", "goal", "comes", "noise", "turned", "grids"),
 }
 """What is changed after a policy on beliefs was trained, by the task."""
+LEARNED_CHANGES = {TRIANGULATION: "triangulation-noise", EXAMPLE: "8-2D-random-walls"}
+"""Problems whose world changes while a filter learns, and what it becomes: less noise in a reading (0.2 for 0.5), and
+twelve obstacles of one cell for two of nine."""
+LEARNED = (TRIANGULATION, EXAMPLE, "terrain")
+"""Problems on which a model learns from what its filter meets."""
 SITES = ("plaza-1", "plaza-2")
 """Of the recordings with a real robot."""
 

@@ -91,12 +91,14 @@ class Copy:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Copy:
-    """The README, and the paper's own table."""
-    document = tmp_path / "README.md"
-    reproduction = (ROOT / "paper" / "docs" / "reproduction.md").read_text()
-    marked = re.search(r"<!-- nbf:table gridworld -->.*?<!-- /nbf:table -->\n", reproduction, re.DOTALL)
-    assert marked is not None
-    document.write_text(f"{marked[0]}\n{(ROOT / 'README.md').read_text()}")
+    """The paper's own table, that of the default filter, and what it costs."""
+    document, docs = tmp_path / "README.md", ROOT / "paper" / "docs"
+    tables = []
+    for page, name in (("reproduction.md", "gridworld"), ("beyond.md", "beyond"), ("beyond.md", "equal-time")):
+        marked = re.search(rf"<!-- nbf:table {name} -->.*?<!-- /nbf:table -->\n", (docs / page).read_text(), re.DOTALL)
+        assert marked is not None
+        tables.append(marked[0])
+    document.write_text("\n".join(tables))
     for name in ("gridworld", "beyond", "simulation-cost", "goofspiel", "triangulation"):
         (tmp_path / "results" / name).mkdir(parents=True)
         for file in ("records.csv", "runs.json"):

@@ -10,7 +10,7 @@ from fits import untrained_on_a_line
 
 from nbf.errors import InputError
 from nbf.filters.neural import RegeneratingProposal
-from nbf.fitting.fit import _model_config
+from nbf.fitting.fit import model_config
 from nbf_paper import zoo
 from nbf_paper.audit.meaning import key_of
 from nbf_paper.experiments import ablation
@@ -25,7 +25,7 @@ from nbf_paper.report.labels import label
 def arms(name):
     """The filters of a problem, with a model that was not trained."""
     environment, _ = zoo.problem(name).family.sample(jax.random.key(0))
-    config = _model_config(environment.space, None, None, 8)
+    config = model_config(environment.space, None, None, 8)
     fitted = replace(untrained_on_a_line(), model=config.build(jax.random.key(1)), config=config)
     return environment, dict(without_each_part(fitted, environment))
 

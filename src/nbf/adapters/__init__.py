@@ -11,6 +11,7 @@
 | `openspiel_resampler` | `openspiel` | makes a resampler for OpenSpiel's ISMCTS of any filter of such a game |
 | `oh_hell` | `openspiel` | makes one for Oh Hell of beliefs about hands |
 | `pomdp_py` | `pomdp-py` | turns a finite pomdp-py model into tables, and any belief into the root of its planners |
+| `pomdp_py_belief` | `pomdp-py` | makes a belief of any filter that its planners use for a whole episode |
 | `pomdp_py_simulated` | `pomdp-py` | turns any other pomdp-py model into a `HostEnvironment` |
 
 The adapters use only methods of the objects they are given, so none of the packages is imported before it is needed.

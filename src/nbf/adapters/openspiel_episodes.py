@@ -30,6 +30,7 @@ class OpenSpielEpisodes(Episodic):
     """
 
     view: GameView = eqx.field(static=True)
+    given: bool = eqx.field(static=True)
     steps: int = eqx.field(static=True)
     simulator: Simulator = eqx.field(static=True)
     like: Like = eqx.field(static=True)
@@ -42,7 +43,7 @@ class OpenSpielEpisodes(Episodic):
         played = host_call(self.simulator, "init", self.like.shapes(), key, (), ())
         policy = self._policy(played["policy"])
         policies = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.steps, *jnp.shape(leaf))), policy)
-        parameters = Step(played["action"], played["seen"], jnp.ones(self.steps, bool), policies)
+        parameters = Step(played["action"], played["seen"], jnp.full(self.steps, self.given), policies)
         first = self.view.environment
 
         def at(parameters: Step, features: Any) -> Environment:
@@ -57,13 +58,15 @@ class OpenSpielEpisodes(Episodic):
         return number if self.view.players.count is not None else jax.tree.map(jnp.asarray, default)
 
 
-def openspiel_episodes(view: GameView, steps: int, own: Any = uniform) -> OpenSpielEpisodes:
+def openspiel_episodes(view: GameView, steps: int, own: Any = uniform, *, given: bool = True) -> OpenSpielEpisodes:
     """Make a family of random games.
 
     Args:
         view: The game as the observer sees it, with the policies of the others.
         steps: Of an episode.
         own: How the observer plays: an OpenSpiel policy, or a function `(state, player) -> {action: probability}`.
+        given: As in `GameView.at`. With False the prior of a comparison has seen nothing but own actions; with True
+            states move to what was seen, also those of the prior.
 
     Returns:
         The family.
@@ -72,7 +75,7 @@ def openspiel_episodes(view: GameView, steps: int, own: Any = uniform) -> OpenSp
         raise InputError(f"An episode has at least 1 step; got {steps}.")
     games = _Games(view, steps, own)
     simulator = Simulator({"init": games.play}, batched=True, chunk=None, executor=None)
-    return OpenSpielEpisodes(view, steps, simulator, Like.of(games.play(np.random.default_rng(0), 1)))
+    return OpenSpielEpisodes(view, given, steps, simulator, Like.of(games.play(np.random.default_rng(0), 1)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from nbf.adapters.openspiel_histories import BatchedPolicy
 from nbf.adapters.openspiel_views import GameView, Seen, from_openspiel
 from nbf.contracts import Belief, Environment, Filter, FilterState
 from nbf.errors import InputError
@@ -38,7 +39,7 @@ class OpenSpielResampler:
 
         Args:
             game: OpenSpiel's game.
-            policy: Of the others, as in `from_openspiel`.
+            policy: Of the others: one, as in `from_openspiel`.
             filter: Any filter of histories, such as `nbf.ParticleFilter(1000)`.
             samples: Histories that are drawn at once; further calls at the same decision use those that are left.
             seed: Of the draws.
@@ -46,6 +47,11 @@ class OpenSpielResampler:
         """
         if samples < 1:
             raise InputError(f"samples must be at least 1; got {samples}.")
+        if isinstance(policy, list | tuple) and not isinstance(policy, BatchedPolicy):
+            raise InputError(
+                "A resampler takes one policy, not a list: where players differ, a function (state, player) -> "
+                "{action: probability} can tell them apart."
+            )
         self.filter, self.recovered = filter, 0
         self._game, self._policy, self._options, self._samples = game, policy, options, samples
         self._key = jax.random.key(seed)

@@ -51,17 +51,22 @@ class Seen(NamedTuple):
     """The true state, which only a referee knows: for scores."""
 
 
-class NoGaps(NamedTuple):
-    """Histories as sequences of symbols: after the padding there is nothing else."""
+class Told(NamedTuple):
+    """Histories as sequences of symbols: after the padding there is nothing else, and what the observer knows is so."""
 
     padding: int
+    known: int
+    """The first numbers of the context, one for each place: its symbol divided by the padding, or -1 where it is not
+    known. 0: the context does not tell."""
 
     def __call__(self, prefix: Int[Array, " i"], context: Any) -> Bool[Array, " K"]:
         """Say which symbols may follow a prefix."""
-        symbols = jnp.arange(self.padding + 1)
-        if prefix.shape[0] == 0:
-            return symbols >= 0
-        return (symbols == self.padding) | (prefix[-1] != self.padding)
+        symbols, place = jnp.arange(self.padding + 1), prefix.shape[0]
+        free = symbols >= 0 if place == 0 else (symbols == self.padding) | (prefix[-1] != self.padding)
+        if not self.known:
+            return free
+        told = jnp.round(context[place] * self.padding)
+        return jnp.where(told >= 0, symbols == told, free)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -72,6 +77,9 @@ class GameView:
     """Of the first step, before anything is seen: filters begin in it."""
     turns: Turns
     """The functions of the environment."""
+    tensor: bool
+    """Whether models are told OpenSpiel's tensor."""
+    reveals: Callable[[Any], bool] | None
 
     @property
     def seat(self) -> Seat:
@@ -93,15 +101,15 @@ class GameView:
             One entry for each step.
         """
         self.check_state(state)
-        now, done, steps, own = self.seat.game.new_initial_state(), [], [], NONE
-        own_turn = self.seat.is_own(now)
+        now, done, told, steps, own = self.seat.game.new_initial_state(), [], [], [], NONE
         for action in state.history():
+            own_turn = self.seat.is_own(now)
             own = action if own_turn and own == NONE else own
+            told.append(action if own_turn or (self.reveals is not None and self.reveals(now)) else NONE)
             now.apply_action(action)
             done.append(action)
-            own_turn = self.seat.is_own(now)
             if self.seat.stops(now):
-                steps.append(self._seen(now, own, done))
+                steps.append(self._seen(now, own, done, told))
                 own = NONE
         return steps
 
@@ -114,13 +122,9 @@ class GameView:
         if str(state.get_game()) != str(self.seat.game):
             raise InputError(f"The view is of {self.seat.game}; got a state of {state.get_game()}.")
 
-    def _seen(self, state: Any, own: int, done: list[int]) -> Seen:
-        return Seen(own, np.frombuffer(self.seat.digest(state), np.int32), self._features(state), self.seat.row(done))
-
-    def _features(self, state: Any) -> Float[np.ndarray, " c"] | None:
-        if self.environment.space.context is None:
-            return None
-        return _tensor(state, self.seat.observer)
+    def _seen(self, state: Any, own: int, done: list[int], told: list[int]) -> Seen:
+        features = _features(self.seat, self.tensor, state, told)
+        return Seen(own, np.frombuffer(self.seat.digest(state), np.int32), features, self.seat.row(done))
 
     def at(self, seen: Seen, policy: PyTree = None, *, given: bool = True) -> HostEnvironment:
         """Make the environment of a step.
@@ -196,6 +200,7 @@ def from_openspiel(
     *,
     clock: Clock = "own",
     sees: Callable[[Any, int], str] | None = None,
+    reveals: Callable[[Any], bool] | None = None,
     length: int | None = None,
     limit: int = LIMIT,
     **options: Any,
@@ -212,6 +217,8 @@ def from_openspiel(
             too, is a step. Say it only where the observer knows how many actions were made, or a belief knows it too.
         sees: `sees(state, player)`, a string: what the observer knows in a state; None: the information state, or where
             a game has none, the observation.
+        reveals: `reveals(state)`: whether the observer sees which action is made in a state, where the clock is public;
+            None: own actions alone. Models then never draw what is known to be otherwise. Say it only where it is true.
         length: Actions of a history at most; None: as many as the game allows.
         limit: Ways in which one history may go on in a step that are listed at most. Beyond it a way is drawn, and may
             turn out not to agree with what was seen.
@@ -220,22 +227,21 @@ def from_openspiel(
     Returns:
         The game as the observer sees it.
     """
-    _check(game, observer, clock, length, limit)
-    kind = game.get_type()
-    told = game.new_initial_state().information_state_string if kind.provides_information_state_string else None
-    if sees is None and told is None and not kind.provides_observation_string:
-        raise InputError(f"{game} tells no player what it sees: pass `sees(state, player)`, which gives a string.")
-    tensor = sees is None and (kind.provides_information_state_tensor or kind.provides_observation_tensor)
-    sees = sees or (information_state if told is not None else observation)
+    _check(game, observer, clock, reveals, length, limit)
+    sees, tensor = _sight(game, sees)
     seat = Seat(game, observer, clock, sees, game.max_history_length() if length is None else length)
     turns = Turns(seat, Players(policy), limit)
-    context = jnp.zeros(len(_tensor(game.new_initial_state(), observer))) if tensor else None
+    start = _features(seat, tensor, game.new_initial_state(), [])
+    known = seat.length if clock == "public" else 0
+    space = Tokens(
+        seat.length, seat.padding + 1, Told(seat.padding, known), None if start is None else jnp.asarray(start)
+    )
     first = Step(np.int32(NONE), OTHER, np.bool_(False), turns.players.default)
     environment = host_environment(
         init=turns.init, transition=turns.transition, observe=turns.observe, log_likelihood=turns.log_likelihood,
-        space=Tokens(seat.length, seat.padding + 1, NoGaps(seat.padding), context), parameters=first, **options,
+        space=space, parameters=first, **options,
     )  # fmt: skip
-    return GameView(environment, turns)
+    return GameView(environment, turns, tensor, reveals)
 
 
 @no_type_check  # as Seat
@@ -266,13 +272,34 @@ def observation(state: Any, player: int) -> str:
     return state.observation_string(player)
 
 
+def _sight(game: Any, sees: Callable[[Any, int], str] | None) -> tuple[Callable[[Any, int], str], bool]:
+    """What tells what a player sees, and whether models are told OpenSpiel's tensor."""
+    kind = game.get_type()
+    if sees is not None:
+        return sees, False  # the tensor might tell more
+    if not kind.provides_information_state_string and not kind.provides_observation_string:
+        raise InputError(f"{game} tells no player what it sees: pass `sees(state, player)`, which gives a string.")
+    known = information_state if kind.provides_information_state_string else observation
+    return known, kind.provides_information_state_tensor or kind.provides_observation_tensor
+
+
+def _features(seat: Seat, tensor: bool, state: Any, told: list[int]) -> Float[np.ndarray, " c"] | None:
+    """What models are told: the known symbol of each place, if the clock is public, and OpenSpiel's tensor."""
+    parts = [_tensor(state, seat.observer)] if tensor else []
+    if seat.clock == "public":
+        symbols = np.full(seat.length, seat.padding, np.float32)
+        symbols[: len(told)] = told[: seat.length]
+        parts.insert(0, np.where(symbols < 0, -1.0, symbols / seat.padding).astype(np.float32))
+    return np.concatenate(parts) if parts else None
+
+
 def _tensor(state: Any, player: int) -> Float[np.ndarray, " c"]:
     """What a player sees, as numbers."""
     known = state.get_game().get_type().provides_information_state_tensor
     return np.asarray(state.information_state_tensor(player) if known else state.observation_tensor(player), np.float32)
 
 
-def _check(game: Any, observer: int, clock: str, length: int | None, limit: int) -> None:
+def _check(game: Any, observer: int, clock: str, reveals: Any, length: int | None, limit: int) -> None:
     """Raise unless a game can be filtered so."""
     kind = game.get_type()
     if str(kind.dynamics).rpartition(".")[2] != "SEQUENTIAL":
@@ -289,5 +316,7 @@ def _check(game: Any, observer: int, clock: str, length: int | None, limit: int)
         raise InputError(f"The game {game} has players 0..{game.num_players() - 1}; got observer={observer}.")
     if clock not in ("own", "public"):
         raise InputError(f"`clock` is 'own' or 'public'; got {clock!r}.")
+    if reveals is not None and clock != "public":
+        raise InputError("`reveals` needs clock='public': else the place of an action in a history is not known.")
     if limit < 1 or (length is not None and length < 1):
         raise InputError(f"`limit` and `length` are at least 1; got limit={limit}, length={length}.")

@@ -1,6 +1,7 @@
 """The demo, and the paper's figure "gridworld-example": the beliefs of several filters in one 8 x 8 grid.
 
-All filters run on a few dozen episodes, so that the table does not depend on one of them. The episode with the most
+The default filter stands beside a particle filter of as many calls, and the exact posterior is the judge of both. All
+filters run on a few dozen episodes, so that the table does not depend on one of them. The episode with the most
 moves is shown; the choice does not depend on how well the filters do.
 
 Most of the demo's minute is compilation, so one compiled function runs all filters on all episodes.
@@ -9,7 +10,7 @@ Most of the demo's minute is compilation, so one compiled function runs all filt
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -32,6 +33,8 @@ RUNS_ONCE = {"xla_backend_optimization_level": 0}
 """Compiler options of a function that runs once: 10 seconds to compile instead of 25, and still one to run."""
 MAX_STEPS, MAX_PARTICLES, MAX_FILTERS = 200, 4096, 8
 """Each filter takes seconds to compile; the steps are drawn, and the particles of all episodes are in memory."""
+CALL_COSTS = (0.0, 10.0, 1000.0)
+"""Microseconds of a call beyond what it takes here: as it is; a small physics engine; a slow simulator."""
 TIMED_UPDATES = 300
 """Calls of `step` behind the median time."""
 
@@ -44,7 +47,7 @@ class DemoConfig:
     """Seed of grids, goals, episodes and filters."""
     steps: int = 20
     """Length of every episode."""
-    particles: tuple[int, ...] = (16, 32)
+    particles: tuple[int, ...] = (32, 128)
     """Particle counts of the neural filters."""
     episodes: int = 64
     """Episodes behind the means, including the one that is shown."""
@@ -84,12 +87,32 @@ class DemoRow:
 
 
 @dataclass(frozen=True)
+class EqualTime:
+    """A neural filter, and the largest particle filter of the demo that takes no longer."""
+
+    call_cost: float
+    """Microseconds that a call of the simulator takes beyond what it takes here."""
+    filter: str
+    """The neural filter."""
+    microseconds: float
+    """Its time of an update."""
+    js: float
+    """Its divergence over all episodes."""
+    other: str | None
+    """The particle filter; None if all of them take longer."""
+    other_js: float | None
+    """Its divergence."""
+
+
+@dataclass(frozen=True)
 class DemoResult:
     """The result of the demo."""
 
     config: DemoConfig
     rows: tuple[DemoRow, ...]
     """The table, one row for each filter."""
+    equal_time: tuple[EqualTime, ...]
+    """The same at equal time, where a call is dearer than here."""
     episode: Episode
     """The episode that is shown, with the exact, the smallest particle and the first neural filter."""
 
@@ -129,7 +152,32 @@ def demonstrate(config: DemoConfig, bar: SupportsDescribe) -> DemoResult:
         bar.describe(f"timing one update: {row.label}")
         speeds.append(update_microseconds(row.filter.step, jax.device_put(start), inputs))
     table = tuple(_row(row, tracks, (shown, place), speeds[place]) for place, row in enumerate(rows))
-    return DemoResult(config, table, _episode(rows, track))
+    kinds = {row.label: row.kind for row in rows}
+    return DemoResult(config, table, at_equal_time(table, kinds), _episode(rows, track))
+
+
+def at_equal_time(rows: Sequence[DemoRow], kinds: Mapping[str, str]) -> tuple[EqualTime, ...]:
+    """Compare each neural filter with the largest particle filter that takes no longer.
+
+    Args:
+        rows: The table.
+        kinds: What each filter is, by its label.
+
+    Returns:
+        For each cost of a call in `CALL_COSTS`, one comparison for each neural filter.
+    """
+
+    def time(row: DemoRow, cost: float) -> float:
+        return row.microseconds + cost * row.calls
+
+    found = []
+    for cost in CALL_COSTS:
+        for ours in (row for row in rows if kinds[row.filter] == "nbf"):
+            others = [row for row in rows if kinds[row.filter] == "pf" and time(row, cost) <= time(ours, cost)]
+            other = max(others, key=lambda row: row.calls, default=None)
+            told = (None, None) if other is None else (other.filter, other.js)
+            found.append(EqualTime(cost, ours.filter, time(ours, cost), ours.js, *told))
+    return tuple(found)
 
 
 def example_episode(config: DemoConfig, bar: SupportsDescribe) -> Episode:

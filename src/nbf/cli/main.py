@@ -1,4 +1,4 @@
-"""The commands of `nbf`: `demo`, `check`, `compare`, `info`. The paper's experiments have their own, `nbf-paper`."""
+"""The commands of `nbf`: `demo`, `check`, `compare`, `info`, `play`. The paper's experiments have `nbf-paper`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tyro.conf import Positional, arg
 
 from nbf.cli.command import FAILED, Command, Flag, run, say, table_of
 from nbf.cli.comparing import Compare
+from nbf.errors import InputError
 from nbf.files.atomic import check_writable
 
 Checkpoint = Annotated[Positional[Path], arg(metavar="CHECKPOINT")]
@@ -28,13 +29,13 @@ SUBJECT = (
 
 @dataclass(frozen=True, kw_only=True)
 class Demo(Command):
-    """Compare filters in an 8 x 8 Gridworld with the shipped model: a live view, a table, a picture and a GIF."""
+    """Compare filters in an 8 x 8 Gridworld with the shipped model: a live view, two tables, a picture and a GIF."""
 
     seed: int = 0
     """Seed of the random grids, goals and episodes."""
     steps: int = 20
     """Steps of an episode, 1 to 200."""
-    particles: tuple[int, ...] = (16, 32)
+    particles: tuple[int, ...] = (32, 128)
     """Particle counts of the neural filters; the first of them is drawn."""
     out: Path = Path("demo-output")
     """Folder for belief.png and belief.gif."""
@@ -62,24 +63,59 @@ class Demo(Command):
         return {
             "config": asdict(demo.config),
             "filters": [asdict(row) for row in demo.rows],
+            "equal_time": [asdict(row) for row in demo.equal_time],
             "picture": str(picture),
             "animation": str(animation),
         }
 
     def show(self, answer: dict[str, Any], console: Console) -> None:
-        episodes = answer["config"]["episodes"]
-        table = table_of("filter", "JS, shown", f"JS, {episodes} episodes", "ESS", "µs/update", "calls/update")
-        for row in answer["filters"]:
-            mean = f"{row['js']:.3f} ± {row['js_se']:.3f}"
-            ess = "–" if row["ess"] is None else f"{row['ess']:.1f}"
-            numbers = (f"{row['js_episode']:.3f}", mean, ess, f"{row['microseconds']:.0f}", str(row["calls"]))
-            table.add_row(row["filter"], *numbers)
-        print("\nJS: Jensen-Shannon divergence from the exact posterior, 0 to 0.693 nats: the mean over the steps")
-        print("of the episode that is shown, and over all episodes with its standard error. ESS: effective")
-        print("sample size. calls: simulator calls. Prior: no observation is used. Approx Beliefs: the exact")
-        print("posterior, embedded and decoded at every step, which is the ceiling of the model.\n")
-        console.print(table)
+        print(EXPLAINED)
+        console.print(_at_equal_calls(answer))
+        print(TIMED)
+        console.print(_at_equal_time(answer))
         console.print(f"\nanimation  {answer['animation']}\npicture    {answer['picture']}", soft_wrap=True)
+        print("\nNext:")
+        for command, purpose in [each for each in NEXT if each[0].split()[1] in COMMANDS][:3]:
+            print(f"  {command:<34} {purpose}")
+
+
+EXPLAINED = """
+An agent walks through an 8 x 8 grid; only a symbol for each move is seen, wrong one time in ten. JS is
+the Jensen-Shannon divergence from the exact posterior, 0 to 0.693 nats: on the episode that is shown,
+and over all. calls: of the simulator, per update. ESS: effective sample size. Prior: no observation is
+used. Approx Beliefs: the exact posterior, embedded and decoded at every step: the ceiling of the model.
+"""
+TIMED = """
+At equal time. Here a call of the simulator costs next to nothing, so particles are cheap, and the exact
+filter, which knows all 64 cells, is the best of all. Where a call costs more, a particle filter can
+afford fewer of them in the time of the neural filter (of those above, the largest that it can):
+"""
+NEXT = (
+    ("nbf play", "steer the agent yourself, in the browser"),
+    ("nbf compare mymodule:family", "every filter on your own problem, and which to take"),
+    ("nbf check mymodule:environment", "does your simulator keep the contract?"),
+    ("nbf demo --seed 1 --particles 16", "other grids, fewer particles"),
+)
+"""What to do after the demo: the first three of those that there are."""
+
+
+def _at_equal_calls(answer: dict[str, Any]) -> Table:
+    table = table_of("filter", "calls", "JS, shown", f"JS, {answer['config']['episodes']} episodes", "ESS", "µs/update")
+    for row in answer["filters"]:
+        mean = f"{row['js']:.3f} ± {row['js_se']:.3f}"
+        ess = "–" if row["ess"] is None else f"{row['ess']:.1f}"
+        numbers = (str(row["calls"]), f"{row['js_episode']:.3f}", mean, ess, f"{row['microseconds']:.0f}")
+        table.add_row(row["filter"], *numbers)
+    return table
+
+
+def _at_equal_time(answer: dict[str, Any]) -> Table:
+    table = table_of("a call costs", "filter", "µs/update", "JS", "PF in that time", "its JS")
+    for row in answer["equal_time"]:
+        cost = f"+ {row['call_cost']:.0f} µs" if row["call_cost"] else "as here"
+        other = ("–", "–") if row["other"] is None else (row["other"], f"{row['other_js']:.3f}")
+        table.add_row(cost, row["filter"], f"{row['microseconds']:.0f}", f"{row['js']:.3f}", *other)
+    return table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +160,31 @@ class Check(Command):
         return 0 if answer["passed"] else FAILED
 
 
-COMMANDS: dict[str, type[Command]] = {kind.__name__.lower(): kind for kind in (Demo, Check, Compare, Info)}
+@dataclass(frozen=True, kw_only=True)
+class Play(Command):
+    """Steer an agent on a page in your browser, and watch what an exact, a particle and a neural filter believe."""
+
+    port: int = 8765
+    """Port of the server, which listens on this machine alone until Ctrl-C; if it is in use, the next one; 0 is any."""
+    open: Flag = False
+    """Open the page in the browser of this system."""
+
+    def answer(self) -> dict[str, Any]:
+        if not 0 <= self.port < 65536:
+            raise InputError(f"A port is a number from 0 to 65535; got {self.port}.")
+        say("nbf play: importing JAX")
+        import webbrowser
+
+        from nbf.play.command import played
+
+        address = played(self.port, lambda text: say(f"nbf play: {text}"), webbrowser.open if self.open else None)
+        return {"address": address}
+
+    def show(self, answer: dict[str, Any], console: Console) -> None:
+        say("nbf play: stopped")
+
+
+COMMANDS: dict[str, type[Command]] = {kind.__name__.lower(): kind for kind in (Demo, Check, Compare, Info, Play)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -14,6 +14,8 @@ from nbf.models.belief_model import MODELS
 SHIPPED = {
     "8-2D-random": "random 8 x 8 grids: the model of the library's own tables, a wide softmax over cells",
     "8-2D-random-faithful": "random 8 x 8 grids: the paper's model, a dequantized coupling flow",
+    "triangulation": "Triangulation with beacons anywhere: a mixture of Gaussians, for the playground",
+    "lake": "the search in a lake of the tutorial: a softmax over cells, for the playground",
 }
 """The trained models that are shipped, and what each is."""
 
@@ -45,7 +47,8 @@ def shipped_model(name: str = "8-2D-random") -> BeliefModel:
     """Load a trained belief model that is shipped.
 
     Args:
-        name: One of `SHIPPED`: a Gridworld configuration, with `-faithful` for the paper's model.
+        name: One of `SHIPPED`: a Gridworld configuration, with `-faithful` for the paper's model, or a problem of
+            `nbf play`.
 
     Returns:
         The model.

@@ -18,10 +18,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from nbf.beliefs.model import ModelBelief
-from nbf.calls import missing_policy_explained
 from nbf.capabilities import Episodic
 from nbf.capability import capability
-from nbf.contracts import Environment, Family, Filter, FilterState, Observation, Policy, State
+from nbf.contracts import Environment, Family, Filter, FilterState, Policy, State
 from nbf.environments.rollout import at_step, draw_instance, rollout
 from nbf.errors import InputError
 from nbf.evaluation.batches import in_batches
@@ -34,6 +33,7 @@ from nbf.evaluation.belief_scores import (
     log_prob,
 )
 from nbf.evaluation.energy import mean_pairwise_distance, typical_width
+from nbf.fitting.filtering import Episodes, filtered
 
 BATCH = 8
 """Episodes that are filtered together."""
@@ -42,18 +42,6 @@ BATCH = 8
 RUNS_ONCE = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 """Compiler options of programs that run a few times: a third of the time to compile, twice the time to run."""
 _compiled_once: Any = functools.partial(cast(Any, eqx.filter_jit), compiler_options=RUNS_ONCE)
-
-
-class Episodes(eqx.Module):
-    """Episodes with a leading axis."""
-
-    environment: Environment
-    policy: Policy
-    observations: Observation
-    states: State
-    """The true states x_0..x_T."""
-    changing: bool = eqx.field(static=True)
-    """Whether environment and policy have a second axis: those of each step."""
 
 
 class StepScores(eqx.Module):
@@ -135,59 +123,6 @@ def instance(episodes: Episodes, place: int, step: int = 0) -> tuple[Environment
     return eqx.combine(at_step(one, step, changing=episodes.changing), static)
 
 
-Look = Callable[[Key[Array, ""], FilterState, Environment, State, Any], Any]
-"""`look(key, state, environment, true_state, extra)`, after a step."""
-
-
-def by_step(episode: Episodes) -> tuple[Any, Callable[[Any], tuple[Environment, Policy]]]:
-    """Split environment and policy of one episode for a scan over its steps.
-
-    Args:
-        episode: One episode.
-
-    Returns:
-        What the scan takes, and the pair of a step from it.
-    """
-    pair = episode.environment, episode.policy
-    if not episode.changing:
-        return None, lambda _: pair
-    arrays, static = eqx.partition(pair, eqx.is_array)
-    return arrays, lambda changed: eqx.combine(changed, static)
-
-
-def first_environment(episode: Episodes) -> Environment:
-    """Take the environment in which a filter begins.
-
-    Args:
-        episode: One episode.
-
-    Returns:
-        The environment of the first step.
-    """
-    changed, at = by_step(episode)
-    return at(at_step(changed, 0, changing=episode.changing))[0]
-
-
-def _filtered(filter: Filter, key: Key[Array, ""], episode: Episodes, extra: PyTree, look: Look) -> PyTree:
-    """`look` and the attempts of each step of one episode."""
-    start_key, step_key = jax.random.split(key)
-    states = jax.tree.map(lambda leaf: leaf[1:], episode.states)
-    steps = jax.tree.leaves(states)[0].shape[0]
-    changing, at = by_step(episode)
-
-    def step(state: FilterState, inputs: tuple[Any, ...]) -> tuple[FilterState, tuple[Any, Any]]:
-        key, observation, true_state, extra, changed = inputs
-        update_key, look_key = jax.random.split(key)
-        now, control = at(changed)
-        with missing_policy_explained(now, control):
-            state, info = filter.update(update_key, state, observation, now, control)
-        return state, (look(look_key, state, now, true_state, extra), info.attempts)
-
-    start = filter.init(start_key, first_environment(episode))
-    inputs = jax.random.split(step_key, steps), episode.observations, states, extra, changing
-    return jax.lax.scan(step, start, inputs)[1]
-
-
 def _over_episodes(function: Callable[..., PyTree], episodes: Episodes, *arguments: PyTree, **options: Any) -> Any:
     """`function(arrays, static, *arguments)` of batches of episodes, and of arguments that share their axis."""
     arrays, static = eqx.partition(episodes, eqx.is_array)
@@ -207,8 +142,8 @@ def _score(
         return log_prob(belief, true_state, environment), divergence(key, belief, environment, reference, width)
 
     def one(arrays: Episodes, key: Any, reference: ReferenceBelief) -> StepScores:
-        (found, distance), attempts = _filtered(filter, key, eqx.combine(arrays, static), reference, look)
-        return StepScores(found, distance, attempts)
+        (found, distance), info = filtered(filter, key, eqx.combine(arrays, static), reference, look)
+        return StepScores(found, distance, info.attempts)
 
     return jax.vmap(one)(arrays, keys, reference)
 
@@ -221,9 +156,7 @@ def _observe(filter: Filter, static: Episodes, arrays: Episodes, keys: Any) -> A
             return listed_probabilities(belief, environment)
         return encoded_draws(key, belief, environment)
 
-    return jax.vmap(lambda arrays, key: _filtered(filter, key, eqx.combine(arrays, static), None, look)[0])(
-        arrays, keys
-    )
+    return jax.vmap(lambda arrays, key: filtered(filter, key, eqx.combine(arrays, static), None, look)[0])(arrays, keys)
 
 
 def reference_beliefs(
@@ -277,9 +210,7 @@ def _log_scores(filter: Filter, static: Episodes, arrays: Episodes, keys: Any) -
     def look(key: Any, state: FilterState, environment: Environment, true_state: State, extra: None) -> Any:
         return log_prob(filter.belief(state, environment), true_state, environment)
 
-    return jax.vmap(lambda arrays, key: _filtered(filter, key, eqx.combine(arrays, static), None, look)[0])(
-        arrays, keys
-    )
+    return jax.vmap(lambda arrays, key: filtered(filter, key, eqx.combine(arrays, static), None, look)[0])(arrays, keys)
 
 
 def log_scores(filter: Filter, key: Key[Array, ""], episodes: Episodes) -> Float[np.ndarray, "episodes steps"]:
@@ -309,7 +240,7 @@ def _in_turn(filter: Filter, parts: bool, static: Episodes, arrays: Episodes, ke
         return jnp.stack([model.log_prob(true_state), belief.particles.log_prob(true_state)])
 
     return jax.lax.map(
-        lambda pair: _filtered(filter, pair[1], eqx.combine(pair[0], static), None, look)[0], (arrays, keys)
+        lambda pair: filtered(filter, pair[1], eqx.combine(pair[0], static), None, look)[0], (arrays, keys)
     )
 
 

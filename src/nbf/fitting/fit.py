@@ -169,7 +169,7 @@ def _fitted(
     if devices is not None:  # before beliefs are made, which takes long
         check_divisible(settings.batch, devices, "The batch of training")
     environment = _drawn(family, seed)
-    config = _model_config(environment.space, *network)
+    config = model_config(environment.space, *network)
     source, name, quality = _taught(seed, family, environment, taught)
     purpose = _purpose(config, taught["horizon"], name, taught["wall_band"], environment)
     with without_alarms():
@@ -221,9 +221,20 @@ def _train(
     return trained, max(0.0, trained.seconds - (time.monotonic() - begin))
 
 
-def _model_config(
+def model_config(
     space: StateSpace, decoder: AnyDecoder | None, encoder: AnyEncoder | None, embedding: int
 ) -> ModelConfig:
+    """Choose the config of a model.
+
+    Args:
+        space: Of the states.
+        decoder: Config of the decoder; None chooses one.
+        encoder: Config of the encoder; None chooses one.
+        embedding: Embedding size m.
+
+    Returns:
+        The config.
+    """
     context = 0 if space.context is None else space.context.shape[-1]
     return ModelConfig(
         space_config(space),
@@ -237,13 +248,18 @@ def _model_config(
 def _drawn(family: Family, seed: int) -> Environment:
     """An environment of the family, checked with its policy."""
     environment, policy = family.sample(prng.stream(seed, "fit"))
-    check_policy(environment, policy)
-    _check_state(environment)
+    check_drawn(environment, policy)
     return environment
 
 
-def _check_state(environment: Environment) -> None:
-    """Raise unless the environment's initial state fits its space, as far as shapes tell."""
+def check_drawn(environment: Environment, policy: Policy) -> None:
+    """Raise unless the environment takes the policy, and its initial state fits its space, as far as shapes tell.
+
+    Args:
+        environment: One of a family.
+        policy: Drawn with it.
+    """
+    check_policy(environment, policy)
     space = environment.space
     try:
         numbers = jax.eval_shape(lambda key: space.encode(environment.init(key)), jax.random.key(0))

@@ -17,6 +17,7 @@ from nbf.files.checkpoint import load_model, save_model
 from nbf.filters.approximate import ApproxBeliefs
 from nbf.filters.neural import CarryRule, NeuralBayesianFilter, Trust
 from nbf.fitting.comparison import Comparison
+from nbf.fitting.history import History
 from nbf.fitting.reference import described, rebuilt
 from nbf.fitting.trust import FEWEST_CARRIED, MeasuredTrust
 from nbf.models.belief_model import MODELS, ModelConfig
@@ -60,6 +61,8 @@ class FittedModel:
     trust: MeasuredTrust | None = None
     """How far the model is trusted beside what particles say themselves, by calls of the simulator. None where the
     filter trusts the model alone, and for files of older versions."""
+    history: History | None = None
+    """The rounds of `nbf.learn`; None for a model of `nbf.fit`."""
 
     def filter(self, num_particles: int = 32, *, max_attempts: int = 5) -> NeuralBayesianFilter:
         """Make a filter with this model.
@@ -115,6 +118,7 @@ class FittedModel:
         known["reference"] = described(self.reference)
         known["trust"] = None if self.trust is None else asdict(self.trust)
         known["trial"] = None if self.trial is None else self.trial.to_dict()
+        known["history"] = None if self.history is None else self.history.to_dict()
         save_model(path, self.model, self.config, fitted=json.dumps(known, default=_plain))
 
     @classmethod
@@ -140,7 +144,8 @@ class FittedModel:
             # Files of older versions do not tell, or told trust in another way.
             reference, tried = rebuilt(values.pop("reference", None)), values.pop("trial", None)
             known: dict[str, Any] = {"trial": None if tried is None else Comparison.from_dict(tried)}
-            known["trust"] = _trust(values.pop("trust", None))
+            known["trust"], history = _trust(values.pop("trust", None)), values.pop("history", None)
+            known["history"] = None if history is None else History.from_dict(history)
             for old in ("shares", "carry"):
                 values.pop(old, None)
             known |= _typed(cls, values)
@@ -163,6 +168,8 @@ class FittedModel:
             )
         if self.trust is not None:
             lines += _told(self.trust)
+        if self.history is not None:
+            lines += ["", str(self.history)]
         limits = "This verdict is on the model, given samples of its teacher's beliefs."
         if self.trial is None:
             limits += (
@@ -174,7 +181,7 @@ class FittedModel:
         return "\n".join([*lines, "", str(self.calibration), "", limits, "", heading, self.trial.brief])
 
 
-_APART = ("model", "config", "calibration", "reference", "trial", "trust")
+_APART = ("model", "config", "calibration", "reference", "trial", "trust", "history")
 _KNOWN = tuple(each.name for each in fields(FittedModel) if each.name not in ("model", "config"))
 
 

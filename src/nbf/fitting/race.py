@@ -19,7 +19,8 @@ from nbf.filters.particle import ParticleFilter
 from nbf.filters.prediction import PredictionFilter
 from nbf.fitting.comparison import Comparison
 from nbf.fitting.contenders import PRIOR_PARTICLES, Contender
-from nbf.fitting.episodes import Episodes, StepScores, instance, reference_beliefs, score
+from nbf.fitting.episodes import StepScores, instance, reference_beliefs, score
+from nbf.fitting.filtering import Episodes
 from nbf.fitting.rows import Row, Values, is_better
 from nbf.fitting.timing import microseconds
 

@@ -15,7 +15,8 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from nbf.contracts import Filter, FilterState
-from nbf.fitting.episodes import Episodes, by_step, first_environment, num_episodes
+from nbf.fitting.episodes import num_episodes
+from nbf.fitting.filtering import Episodes, by_step, first_environment
 
 TIMED_EPISODES, TIMED_SECONDS, LEAST_TIMES = 4, 0.5, 5
 """Episodes, one after the other, in each timed call; and for how long, and how often at least, it is called."""

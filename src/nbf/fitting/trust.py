@@ -107,7 +107,7 @@ def settings_to_try(environment: Environment) -> int:
         return len(RULES)
     if "model_share" not in _trusted(environment, SIZES[0]):
         return 0
-    return len(SIZES) * (len(_scales(environment.space)) + 1 + len(SHARES))
+    return len(SIZES) * (len(widths(environment.space)) + 1 + len(SHARES))
 
 
 def earned_trust(
@@ -181,7 +181,7 @@ def earned_shares(
         advance(1)
         return np.logaddexp(both, log_floor(space))
 
-    return chosen({scale: run(0.5, scale) for scale in _scales(space)}, run)
+    return chosen({scale: run(0.5, scale) for scale in widths(space)}, run)
 
 
 def chosen(
@@ -238,10 +238,11 @@ def best_share(
     return float(grid[best, 0, 0]), float(means[best])
 
 
-class _TriedRule(CarryRule):
+class TriedRule(CarryRule):
     """A rule whose numbers are an array, so that all rules are one program."""
 
     numbers: Float[Array, " 2"] = eqx.field(kw_only=True)
+    """Share and fading."""
 
     def __call__(self, carried_share: Float[Array, ""], random_mass: Float[Array, ""]) -> Float[Array, ""]:
         return self.rule(carried_share, random_mass, self.numbers[0], self.numbers[1])
@@ -274,7 +275,7 @@ def earned_carry(
     drawn = draw_episodes(family, prng.fold_in(key, jnp.int32(0)), episodes, horizon)
     scores = []
     for rule in rules:
-        tried = _TriedRule(numbers=jnp.array([rule.share, rule.fading]))
+        tried = TriedRule(numbers=jnp.array([rule.share, rule.fading]))
         filter = NeuralBayesianFilter(model, FEWEST_CARRIED, proposal=BranchProposal(tried))
         scores.append(np.mean(log_scores(filter, jax.random.fold_in(key, 1), drawn)))
         advance(1)
@@ -297,8 +298,15 @@ def log_floor(space: StateSpace) -> float:
     return -50.0 if finite is None else float(np.log(UNIFORM / finite.size))
 
 
-def _scales(space: StateSpace) -> tuple[float, ...]:
-    """The widths to choose from: one, where there are no kernels."""
+def widths(space: StateSpace) -> tuple[float, ...]:
+    """List the widths to choose from.
+
+    Args:
+        space: Of the states.
+
+    Returns:
+        Factors of Silverman's bandwidth: one, where there are no kernels.
+    """
     used = "kernel_scale" in RegeneratingProposal().trusted(space)
     return SCALES if used else (Trust().kernel_scale,)  # type: ignore[return-value]
 

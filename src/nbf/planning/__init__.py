@@ -5,6 +5,6 @@ from __future__ import annotations
 from nbf.planning.episode import Played, play
 from nbf.planning.search import Decision, TreeSearch
 from nbf.planning.task import Task
-from nbf.planning.tree import Widening
+from nbf.planning.widening import Widening
 
 __all__ = ["Decision", "Played", "Task", "TreeSearch", "Widening", "play"]

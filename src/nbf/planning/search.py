@@ -27,8 +27,9 @@ from nbf.contracts import Belief, Environment, State
 from nbf.errors import InputError
 from nbf.filters.checks import check_counts, check_numbers
 from nbf.planning.task import Action, Task
-from nbf.planning.tree import Tree, Widening, empty_tree
+from nbf.planning.tree import Tree, empty_tree
 from nbf.planning.walk import Descent, Walk, finite, rolled_out
+from nbf.planning.widening import Widening
 
 
 class Decision(eqx.Module):

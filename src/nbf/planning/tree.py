@@ -8,8 +8,6 @@ each row that is written costs as much as hundreds of numbers that are read in o
 
 from __future__ import annotations
 
-import math
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -18,37 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree, UInt32
 
 from nbf import prng
 from nbf.contracts import Observation, State
-from nbf.errors import InputError
 from nbf.planning.task import Action
-
-
-class Widening(eqx.Module):
-    """Progressive widening: after N visits there are at most about k · N^α children.
-
-    Arguments of the methods:
-        visits: N.
-        simulations: Of a search: N at most.
-    """
-
-    factor: float = eqx.field(static=True)
-    """k."""
-    exponent: float = eqx.field(static=True)
-    """α."""
-
-    def __check_init__(self) -> None:
-        if not self.factor > 0 or not 0 <= self.exponent <= 1:
-            raise InputError(
-                "Widening has a factor above 0 and an exponent from 0 to 1; "
-                f"got factor={self.factor}, exponent={self.exponent}."
-            )
-
-    def opens(self, children: Int[Array, ""], visits: Int[Array, ""]) -> Bool[Array, ""]:
-        """Tell whether one more child may be opened, beside as many `children`."""
-        return (children == 0) | (children <= self.factor * visits.astype(jnp.float32) ** self.exponent)
-
-    def most(self, simulations: int) -> int:
-        """Compute how many children there can be."""
-        return min(simulations, math.floor(self.factor * simulations**self.exponent) + 1)
 
 
 class Path(eqx.Module):

@@ -13,7 +13,8 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from nbf import prng
 from nbf.contracts import Environment, Observation, State
 from nbf.planning.task import Action, Task
-from nbf.planning.tree import Path, Tree, Widening
+from nbf.planning.tree import Path, Tree
+from nbf.planning.widening import Widening
 
 
 class Walk(eqx.Module):

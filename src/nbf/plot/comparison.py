@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nbf.errors import InputError
-from nbf.plot.style import BLUE, FAINT, GREEN, INK, ORANGE, PINK, SKY, VERMILION, write_figure
+from nbf.plot.style import BLUE, FAINT, GREEN, INK, ORANGE, PINK, SKY, VERMILION, frame, legend, write_figure
 
 STYLES = {
     "neural": (VERMILION, "o"), "regularised": (GREEN, "s"), "particle": (BLUE, "D"), "branching": (SKY, "^"),
@@ -61,15 +61,13 @@ def comparison_figure(
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axis, (below, costs) in zip(axes, panels, strict=True):
         _draw(axis, kinds, costs, scores, errors)
-        axis.set_xlabel(below, fontsize=9.5, color=INK)
+        frame(axis, "", below, label if axis is axes[0] else "")
         axis.set_xscale("log")
-    axes[0].set_ylabel(label, fontsize=9.5, color=INK)
     return _finished(figure, axes[0], title, path)
 
 
 def _finished(figure: Figure, axis: Axes, title: str, path: str | os.PathLike[str] | None) -> Figure:
-    handles, labels = axis.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5), frameon=False, fontsize=8.5)
+    legend(figure, axis)
     if title:
         figure.suptitle(title, fontsize=11.5, color=INK)
     if path is not None:
@@ -93,6 +91,3 @@ def _draw(
     for kind, style in LEVELS.items():
         for place in (place for place, each in enumerate(kinds) if each == kind):
             axis.axhline(scores[place], color=FAINT, linestyle=style, linewidth=1.2, label=kind, zorder=0)
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.spines[["left", "bottom"]].set_color(FAINT)
-    axis.tick_params(colors=INK, labelsize=8.5, length=3, color=FAINT)

@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 from nbf.errors import InputError
-from nbf.plot.style import BLUE, FAINT, INK, VERMILION, write_figure
+from nbf.plot.style import BLUE, FAINT, INK, VERMILION, frame, write_figure
 
 MODEL, OFF = BLUE, VERMILION
 SHADE = "#e3e3e3"
@@ -110,7 +110,7 @@ def _draw_histogram(axis: Axes, bars: np.ndarray, band: np.ndarray, name: str) -
     axis.stairs(heights, edges, color=MODEL, linewidth=1.0, baseline=None, zorder=3)
     axis.axhline(1, color=INK, linewidth=0.8, linestyle=(0, (4, 2)), zorder=4)
     axis.set(xlim=(0, 1), ylim=(0, 1.15 * max(heights.max(), (1 + margin).max())))
-    _frame(axis, name, "PIT", "relative frequency")
+    frame(axis, name, "PIT", "relative frequency")
 
 
 def _draw_coverage(axis: Axes, levels: np.ndarray, coverage: np.ndarray, band: np.ndarray) -> None:
@@ -122,7 +122,7 @@ def _draw_coverage(axis: Axes, levels: np.ndarray, coverage: np.ndarray, band: n
     axis.text(0.04, 0.96, "underconfident", va="top", fontsize=8, color=FAINT, transform=axis.transAxes)
     axis.text(0.96, 0.04, "overconfident", ha="right", fontsize=8, color=FAINT, transform=axis.transAxes)
     axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
-    _frame(axis, "highest-density regions", "nominal level", "coverage")
+    frame(axis, "highest-density regions", "nominal level", "coverage")
 
 
 def steps_figure(
@@ -209,7 +209,7 @@ def _draw_series(axis: Axes, name: str, steps: np.ndarray, values: np.ndarray, r
         axis.text(0.005, alarm, f"alarm, false at most {rate:g} of the time", ha="left", va="bottom", fontsize=8,
                   color=FAINT, transform=axis.get_yaxis_transform())  # fmt: skip
         axis.scatter(steps[values >= alarm], values[values >= alarm], s=14, color=OFF, linewidths=0, zorder=3)
-    _frame(axis, "", "", label)
+    frame(axis, "", "", label)
 
 
 def _finished(figure: Figure, title: str, path: str | os.PathLike[str] | None) -> Figure:
@@ -218,12 +218,3 @@ def _finished(figure: Figure, title: str, path: str | os.PathLike[str] | None) -
     if path is not None:
         write_figure(figure, path)
     return figure
-
-
-def _frame(axis: Axes, title: str, below: str, beside: str) -> None:
-    axis.set_title(title, fontsize=10.5, color=INK)
-    axis.set_xlabel(below, fontsize=9.5, color=INK)
-    axis.set_ylabel(beside, fontsize=9.5, color=INK)
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.spines[["left", "bottom"]].set_color(FAINT)
-    axis.tick_params(colors=INK, labelsize=8.5, length=3, color=FAINT)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.animation import FuncAnimation
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
@@ -26,6 +27,7 @@ from PIL import Image
 
 from nbf.errors import InputError
 from nbf.files.atomic import check_writable, write_atomically
+from nbf.plot.moving import animation
 from nbf.plot.style import AGENT, BELIEF, FAINT, GOAL, INK, WALL, write_figure
 
 ARROWS = ("↑", "↓", "←", "→", "bump")
@@ -186,22 +188,45 @@ def write_animation(episode: Episode, path: str | os.PathLike[str], *, milliseco
         milliseconds: Time of a frame; the last one stays four times as long.
         dpi: Dots per inch.
     """
-    names = list(episode.beliefs)
-    figure = Figure(figsize=(2.75 * len(names) + 0.2, 3.9), dpi=dpi, facecolor="white", layout="constrained")
-    canvas = FigureCanvasAgg(figure)
-    norm, frames = _norm(episode), []
+    figure = Figure(figsize=_frame_size(episode), dpi=dpi, facecolor="white", layout="constrained")
+    canvas, frames = FigureCanvasAgg(figure), []
     for step in range(episode.steps + 1):
         figure.clear()
-        for axis, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
-            _draw_belief(axis, episode, name, step, norm, inches=2.7)
-            score = f"JS {episode.js[name][step]:.3f}" if name in episode.js else " "
-            axis.set_title(name, fontsize=12, color=INK, pad=5)
-            axis.set_xlabel(score, fontsize=10.5, color=INK, family="monospace", labelpad=5)
-        _head(figure, episode, step)
-        _legend(figure, misread=False)
+        _draw_frame(figure, episode, step)
         canvas.draw()
         frames.append(Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB"))
     write_atomically(path, _gif(frames, milliseconds))
+
+
+def episode_animation(episode: Episode, *, milliseconds: int = 700) -> FuncAnimation:
+    """Animate the filters side by side, one frame for each step.
+
+    Args:
+        episode: The episode.
+        milliseconds: Time of a frame.
+
+    Returns:
+        The animation, for a notebook (`to_jshtml`) or a film (`save`); `write_animation` makes a smaller GIF.
+    """
+    size = _frame_size(episode)
+    return animation(
+        lambda step, figure: _draw_frame(figure, episode, step), episode.steps + 1, size=size, milliseconds=milliseconds
+    )
+
+
+def _frame_size(episode: Episode) -> tuple[float, float]:
+    return 2.75 * len(episode.beliefs) + 0.2, 3.9
+
+
+def _draw_frame(figure: Figure, episode: Episode, step: int) -> None:
+    names, norm = list(episode.beliefs), _norm(episode)
+    for axis, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
+        _draw_belief(axis, episode, name, step, norm, inches=2.7)
+        score = f"JS {episode.js[name][step]:.3f}" if name in episode.js else " "
+        axis.set_title(name, fontsize=12, color=INK, pad=5)
+        axis.set_xlabel(score, fontsize=10.5, color=INK, family="monospace", labelpad=5)
+    _head(figure, episode, step)
+    _legend(figure, misread=False)
 
 
 def _head(figure: Figure, episode: Episode, step: int) -> None:

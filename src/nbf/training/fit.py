@@ -77,6 +77,28 @@ def training_chunk(
     if devices is not None:
         check_divisible(config.batch, devices, "The batch of training")
     large, small = large_arrays(source)
+    chunk = chunk_of(small, static, config, loss, devices)
+    if devices is not None:
+        return _on_each(chunk, devices, large)
+    return functools.partial(jax.jit(chunk, donate_argnums=(0, 1)), large=large)
+
+
+def chunk_of(
+    small: BeliefSource, static: PyTree, config: FitConfig, loss: Loss | None = None, devices: Devices | None = None
+) -> Callable:
+    """Make the function that `training_chunk` compiles.
+
+    Args:
+        small: The source of beliefs without the arrays that are an argument of the function.
+        static: The part of the model that is not trained, as `equinox.partition` leaves it.
+        config: Settings of the run.
+        loss: Loss of a batch; None is `batch_loss`.
+        devices: Devices that share the beliefs of a step; None is the default device.
+
+    Returns:
+        A function (parameters, optimizer state, key, first step, last step of the run, arrays of the source) ->
+        (parameters, optimizer state, mean loss).
+    """
 
     def data(source: BeliefSource, key: Key[Array, ""]) -> tuple[State, StateSpace]:
         return jax.vmap(lambda key: source.sample(key, config.samples))(jax.random.split(key, config.batch))
@@ -104,9 +126,7 @@ def training_chunk(
         (parameters, state), losses = jax.lax.scan(step, (parameters, state), (keys[:, 1], states, space))
         return parameters, state, jnp.mean(losses)
 
-    if devices is not None:
-        return _on_each(chunk, devices, large)
-    return functools.partial(jax.jit(chunk, donate_argnums=(0, 1)), large=large)
+    return chunk
 
 
 def _on_each(chunk: Callable, devices: Devices, large: PyTree) -> Callable:
@@ -161,11 +181,11 @@ def train(
         start = parameters, state
         config = replace(config, steps=steps_within(seconds, path, chunk, start, config, key, progress=progress))
     run = TrainingRun(parameters, state, config, run_identity(config, key, purpose))
-    _resume(run, path)
+    begin_or_resume(run, path)
     check = held_out_loss(source if held_out is None else held_out, static, config, key, devices)
     with Progress(title, config.steps, run.steps, enabled=progress) as bar:
-        _optimize(run, chunk, check, key, path, bar)
-    return _finished(run, static, devices)
+        optimize(run, chunk, check, key, path, bar)
+    return finished(run, static, devices)
 
 
 def _check_loss(loss: Loss | None, config: FitConfig) -> None:
@@ -173,8 +193,17 @@ def _check_loss(loss: Loss | None, config: FitConfig) -> None:
         raise InputError("patience and random_sets belong to the loss of belief models; leave them out with a `loss`.")
 
 
-def _finished(run: TrainingRun, static: PyTree, devices: Devices | None) -> Fitted:
-    """The result of a run that has ended."""
+def finished(run: TrainingRun, static: PyTree, devices: Devices | None) -> Fitted:
+    """Make the result of a run that has ended.
+
+    Args:
+        run: The run.
+        static: The part of the model that is not trained.
+        devices: Devices that its parameters are on; None is the default device.
+
+    Returns:
+        The result; raises `TrainingStopped` if the run was interrupted.
+    """
     if run.steps < run.config.steps and not run.stalled:
         raise TrainingStopped(f"stopped at step {run.steps} of {run.config.steps}")
     run.check_finite()
@@ -183,8 +212,13 @@ def _finished(run: TrainingRun, static: PyTree, devices: Devices | None) -> Fitt
     return Fitted(eqx.combine(parameters, static), losses, run.seconds, checks)
 
 
-def _resume(run: TrainingRun, path: Path | None) -> None:
-    """Continue from the file if it exists, else begin it: an unwritable folder is an error now, not in half an hour."""
+def begin_or_resume(run: TrainingRun, path: Path | None) -> None:
+    """Continue from the file if it exists, else begin it: an unwritable folder is an error now, not in half an hour.
+
+    Args:
+        run: The run.
+        path: Its file; None for none.
+    """
     if path is None:
         return
     remove_abandoned(path.parent, path.name, seconds=0.0)
@@ -194,15 +228,24 @@ def _resume(run: TrainingRun, path: Path | None) -> None:
         run.save(path)
 
 
-def _optimize(
+def optimize(
     run: TrainingRun,
     chunk: Callable,
-    check: Callable[[PyTree], Float[Array, ""]],
+    check: Callable[[PyTree], Float[Array, ""]] | None,
     key: Key[Array, ""],
     path: Path | None,
     bar: Progress,
 ) -> None:
-    """Train until the run is finished, stalls, or is asked to stop, and save it."""
+    """Train until the run is finished, stalls, or is asked to stop, and save it.
+
+    Args:
+        run: The run.
+        chunk: As `training_chunk` makes it.
+        check: The loss of parameters on held-out beliefs; None for a run without `patience`.
+        key: Random key of the run.
+        path: Its file; None for none.
+        bar: Where progress is shown.
+    """
     config, end = run.config, jnp.asarray(last_step(run.config))
     with _stop_requested() as stopped:
         saved = last = time.monotonic()
@@ -212,7 +255,7 @@ def _optimize(
             run.add(mean)
             now = time.monotonic()
             run.seconds, last = run.seconds + now - last, now
-            if config.patience and run.steps % intervals.CHECK_EVERY == 0:
+            if check is not None and config.patience and run.steps % intervals.CHECK_EVERY == 0:
                 run.add_held_out(check(run.parameters))
             bar.update(min(run.steps, config.steps), float(np.mean(run.losses[-50:])))
             if path is not None and now - saved > intervals.SAVE_EVERY:

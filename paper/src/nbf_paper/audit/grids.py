@@ -56,6 +56,14 @@ def _headline(line: Line) -> bool:
     return line.config in HEADLINE and named and line.calls <= 2048
 
 
+def _few(line: Line) -> bool:
+    if line.config not in (EXAMPLE, "8-3D-random", TRIANGULATION) or not _headline(line):
+        return False
+    if "untrained" in line.arm or line.arm == "faithful":
+        return False
+    return line.calls in (0, 32) or (line.calls == 2048 and line.filter in ("pf", "pf-kde"))
+
+
 def _of(domain: Callable[[str], bool]) -> Callable[[Line], bool]:
     return lambda line: domain(line.config)
 
@@ -75,6 +83,7 @@ GRIDS: Mapping[str, MetricTable] = {
     "goofspiel-time": MetricTable("goofspiel", "us_per_update", 0),
     "fine-tuned": MetricTable("fine-tuned"),
     "beyond": MetricTable("beyond", keep=_headline),
+    "beyond-few": MetricTable("beyond", keep=_few),
     "beyond-gridworld": MetricTable("beyond", keep=_of(lambda config: "D-" in config)),
     "beyond-goofspiel": MetricTable("beyond", keep=_of(lambda config: config.startswith("k="))),
     "beyond-triangulation": MetricTable("beyond", keep=_of(lambda config: config == TRIANGULATION)),

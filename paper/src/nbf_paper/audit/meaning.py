@@ -36,7 +36,7 @@ def key_of(label: str, experiment: str) -> Key:
     filter = FILTERS.get(name, name)
     if filter not in ("nbf", "approx"):
         return (filter, rest, particles)
-    if experiment in ("zoo", "drift", "plaza", "touch", "crossing", "planning", "values"):
+    if experiment in ("zoo", "drift", "learning", "plaza", "touch", "crossing", "planning", "values"):
         return (filter, rest.removeprefix("fitted"), particles)
     model, _, update = rest.partition(", ")
     if experiment in ("cards", "cards-play"):

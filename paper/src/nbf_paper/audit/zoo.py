@@ -17,6 +17,7 @@ from nbf_paper.names import (
     GAPS,
     INTERPOLATED_BASELINES_OF_CARDS,
     LATE,
+    LEARNED_CHANGES,
     ZOO,
     ZOO_KINDS,
 )
@@ -59,6 +60,12 @@ GRIDS |= {
     "cards-decision": MetricTable("cards-play", "decision_ms", 0),
     "cards-resampler": MetricTable("cards-play", "resampler_ms", 1),
     "cards-error": MetricTable("cards-play", "decision_error", 4),
+    "learning": MetricTable("learning", "error", 3, lambda line: line.config not in LEARNED_CHANGES.values()),
+    "learning-scores": MetricTable(
+        "learning", "log_score", 2, lambda line: line.config not in LEARNED_CHANGES.values()
+    ),
+    "learning-calls": MetricTable("learning", "million_calls", 2),
+    "learning-changed": MetricTable("learning", "error", 3, lambda line: line.config in LEARNED_CHANGES.values()),
     "drift": MetricTable("drift", "drift", 2), "drift-early": MetricTable("drift", f"error_at_{EARLY}"),
     "drift-late": MetricTable("drift", f"error_at_{LATE}"), "plaza": MetricTable("plaza", "log_score", 2),
     "plaza-distance": MetricTable("plaza", "energy"), "touch": MetricTable("touch", "log_score", 2),

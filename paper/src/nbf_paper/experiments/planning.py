@@ -8,7 +8,7 @@ play in the same worlds from the same starts.
 |---|---|
 | `return` | discounted, of an episode |
 | `return_equal_time` | the same where the limit is one of time: as many calls as fit beside the filter's update |
-| `right` | share of episodes that were ended by the right last action |
+| `right` | share of episodes that ended with a gain |
 | `log_score` | log score of the true hidden state, mean over the steps |
 | `search_calls` | simulator calls of the search, mean over its decisions |
 | `update_ms`, `search_us` | time of an update of one filter; of one call of the search |
@@ -29,6 +29,7 @@ import numpy as np
 from nbf import prng
 from nbf.errors import InputError
 from nbf.evaluation.batches import mean_and_error
+from nbf.filters.branching import BranchingFilter
 from nbf.filters.exact import ExactFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.prediction import PredictionFilter
@@ -55,18 +56,25 @@ TIMED = 20
 class Rows:
     """The sizes of the filters."""
 
-    particle_filters: tuple[int, ...] = (32, 128, 512, 2048)
-    injected_filters: tuple[int, ...] = (32, 128, 512, 2048)
+    particle_filters: tuple[int, ...] = (32, 128, 512, 1024)
+    injected_filters: tuple[int, ...] = (32, 128, 512, 1024)
     regularized_filters: tuple[int, ...] = (32, 128)
     neural_filters: tuple[int, ...] = (32, 128)
+    branching_filters: tuple[int, ...] = ()
+    """Without a network, but with the neural filters' knowledge of the transition probabilities."""
+    references: bool = True
+    """Whether the exact filter and the prior are among them."""
 
     @property
     def settings(self) -> dict[str, Any]:
         """Under their stable names in run keys."""
-        return {
+        told: dict[str, Any] = {
             "particle_filters": self.particle_filters, "injected_filters": self.injected_filters,
             "regularized_filters": self.regularized_filters, "neural_filters": self.neural_filters,
         }  # fmt: skip
+        if self.branching_filters:
+            told["branching_filters"] = self.branching_filters
+        return told if self.references else {**told, "references": False}
 
     def made(self, fitted: FittedModel) -> list[FilterRow]:
         """The filters."""
@@ -75,8 +83,11 @@ class Rows:
             ("pf-injected", self.injected_filters, lambda n: InjectedParticleFilter(ParticleFilter(n))),
             ("pf-regularized", self.regularized_filters, RegularizedParticleFilter),
             ("nbf", self.neural_filters, fitted.filter),
+            ("branching", self.branching_filters, BranchingFilter),
         ]
         rows = [FilterRow(make(n), name, "", n, n) for name, sizes, make in kinds for n in sizes]
+        if not self.references:
+            return rows
         exact = ExactFilter()
         return [FilterRow(exact, "exact", "", 0, 0), FilterRow(PredictionFilter(exact), "prior", "", 0, 0), *rows]
 
@@ -90,8 +101,8 @@ class PlanningJob(Job):
     seed: int = 0
     steps: int = 1500
     """Gradient steps, at most."""
-    episodes: int = 128
-    calls: int = 4096
+    episodes: int = 64
+    calls: int = 2048
     """Of filter and search together, for each decision."""
     searching: Searching = field(default_factory=Searching)
     rows: Rows = field(default_factory=Rows)
@@ -156,8 +167,8 @@ class PlanningJob(Job):
         return records
 
     def played(self, game: Game, row: FilterRow, calls: int) -> Scores:
-        """Episodes with one filter. They are the same for all filters and all trainings of a problem."""
-        return played(game, row.filter, calls, prng.stream(0, "planning", self.problem), self.episodes)
+        """Episodes with one filter: for all filters the same ones, for each seed others."""
+        return played(game, row.filter, calls, prng.stream(self.seed, "planning", self.problem), self.episodes)
 
     def told(self, row: FilterRow, metric: str, values: np.ndarray) -> Record:
         """The record of a metric, given a number of each episode."""
@@ -203,7 +214,7 @@ class PlanningTimeJob(PlanningJob):
 def search_seconds(game: Game, calls: int) -> float:
     """The time of one call of a search, from one decision with so many."""
     keys = jax.random.split(prng.stream(0, "planning", "time"), 1)
-    worlds, states = game.starts(keys)
+    worlds, states, _ = game.starts(keys)
     tracked = game.begun(ExactFilter(), keys, states, worlds)
     roots = game.rooted(ExactFilter(), keys, tracked, states, worlds)
 
@@ -216,10 +227,10 @@ def search_seconds(game: Game, calls: int) -> float:
 def update_seconds(game: Game, row: FilterRow) -> float:
     """The time in which one filter takes an observation and gives the states of a root."""
     keys = jax.random.split(prng.stream(0, "planning", "time"), 1)
-    worlds, states = game.starts(keys)
+    worlds, states, _ = game.starts(keys)
     tracked = game.begun(row.filter, keys, states, worlds)
     actions = jax.tree.map(lambda leaf: leaf[:1], game.asked.task.actions)
-    after, seen, _ = game.moved(keys, states, actions, worlds)
+    after, seen, *_ = game.moved(keys, states, actions, worlds)
 
     def update() -> None:
         told, _ = game.filtered(row.filter, keys, tracked, states, actions, after, seen, worlds)

@@ -26,7 +26,7 @@ class Searching:
     simulations: int = 1000
     """At most; the calls are the limit that counts."""
     depth: int = 15
-    exploration: float = 1.0
+    exploration: float = 0.5
     backup: str = "best"
 
     @property
@@ -51,9 +51,9 @@ class Scores(NamedTuple):
     returns: Float[np.ndarray, " episodes"]
     """Discounted."""
     log_score: Float[np.ndarray, " episodes"]
-    """Of the true hidden state under the belief after each observation, mean over the steps."""
+    """Of the true hidden state under the belief after each observation, mean over the steps but that which ends it."""
     right: Float[np.ndarray, " episodes"]
-    """1 if the episode was ended by the right last action, else 0."""
+    """1 if the episode was ended with a gain, else 0."""
     calls: Float[np.ndarray, " episodes"]
     """Of a search, mean over its decisions."""
 
@@ -65,13 +65,14 @@ class Game(eqx.Module):
     searching: Searching = eqx.field(static=True)
 
     @eqx.filter_jit
-    def starts(self, keys: Key[Array, " episodes"]) -> tuple[World, PyTree]:
-        """The worlds and their first states."""
+    def starts(self, keys: Key[Array, " episodes"]) -> tuple[World, PyTree, Array]:
+        """The worlds, their first states, and whether it is over before it begins."""
 
-        def one(key: Key[Array, ""]) -> tuple[World, PyTree]:
+        def one(key: Key[Array, ""]) -> tuple[World, PyTree, Array]:
             given_key, start_key = jax.random.split(key)
             world = replace(self.asked.world, given=self.asked.given(given_key))
-            return world, world.init(start_key)
+            state = world.init(start_key)
+            return world, state, self.asked.task.is_over(state, world)
 
         return jax.vmap(one)(keys)
 
@@ -90,13 +91,14 @@ class Game(eqx.Module):
 
     @eqx.filter_jit
     def moved(self, keys: Key[Array, " episodes"], states: PyTree, actions: PyTree, worlds: World) -> tuple:
-        """The next states, the observations and the rewards."""
+        """The next states, the observations, the rewards, and whether it is over."""
 
         def one(key: Key[Array, ""], state: PyTree, action: PyTree, world: World) -> tuple:
             move_key, look_key = jax.random.split(key)
             after = world.transition(move_key, state, action)
             seen = world.observe(look_key, state, after)
-            return after, seen, self.asked.task.reward_of(state, action, after, world)
+            reward = self.asked.task.reward_of(state, action, after, world)
+            return after, seen, reward, self.asked.task.is_over(after, world)
 
         return jax.vmap(one)(keys, states, actions, worlds)
 
@@ -135,7 +137,7 @@ class Game(eqx.Module):
             now = world.at(state[1], new[1])
             tracked, _ = filter.update(key, tracked, seen, now, action)
             probability = jnp.exp(filter.belief(tracked, now).log_prob(new[0]))
-            return tracked, jnp.log((1 - UNIFORM) * probability + UNIFORM / now.space.size)
+            return tracked, jnp.log((1 - UNIFORM) * probability + UNIFORM / self.asked.world.space.size)
 
         return jax.vmap(one)(keys, tracked, states, actions, after, seen, worlds)
 
@@ -154,29 +156,29 @@ def played(game: Game, filter: Filter, calls: int, key: Key[Array, ""], episodes
         The scores.
     """
     task, horizon = game.asked.task, game.asked.horizon
-    worlds, states = game.starts(jax.random.split(jax.random.fold_in(key, 0), episodes))
+    worlds, states, begun_over = game.starts(jax.random.split(jax.random.fold_in(key, 0), episodes))
     tracked = game.begun(filter, jax.random.split(jax.random.fold_in(key, 1), episodes), states, worlds)
-    over, factor = np.zeros(episodes, bool), 1.0
+    over, factor = np.asarray(begun_over), 1.0
     totals, right = np.zeros(episodes), np.zeros(episodes)
-    scores, used, alive = np.zeros(episodes), np.zeros(episodes), np.zeros(episodes)
+    scores, used, looks, alive = (np.zeros(episodes) for _ in range(4))
     for step in range(horizon):
         search_key, root_key, move_key, filter_key = (
             jax.random.split(jax.random.fold_in(jax.random.fold_in(key, 2 + step), part), episodes) for part in range(4)
         )
         roots = game.rooted(filter, root_key, tracked, states, worlds)
         actions, spent, invalid = game.decided(search_key, roots, worlds, jnp.asarray(over), jnp.int32(calls))
-        after, seen, rewards = game.moved(move_key, states, actions, worlds)
+        after, seen, rewards, ends = game.moved(move_key, states, actions, worlds)
         if int(np.sum(invalid)):
             raise RuntimeError(f"{int(np.sum(invalid))} numbers of a search of {game.asked.name} were none.")
         tracked, found = game.filtered(filter, filter_key, tracked, states, actions, after, seen, worlds)
-        ended, gained = np.asarray(after[1][1]), np.asarray(rewards)
+        ended, gained = np.asarray(ends), np.asarray(rewards)
         totals += np.where(over, 0.0, factor * gained)
         right += ~over & ended & (gained > 0)
         scores += np.where(over | ended, 0.0, np.asarray(found))
         used += np.where(over, 0, np.asarray(spent))
+        looks += ~(over | ended)
         alive += ~over
         over, states, factor = over | ended, after, factor * task.discount
         if over.all():
             break
-    looks = np.maximum(alive - right - (over & (right == 0)), 1)
-    return Scores(totals, scores / looks, right, used / np.maximum(alive, 1))
+    return Scores(totals, scores / np.maximum(looks, 1), right, used / np.maximum(alive, 1))

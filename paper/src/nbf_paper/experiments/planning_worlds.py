@@ -10,7 +10,8 @@ part.
 | `source` | the cell of a source, which never moves | whether a detector at one's place rings | the same, with 576 cells |
 | `maze-tag` | the cell of one who flees in a maze | in which of nine directions, often wrongly | the maze is another one in each episode |
 
-All end with an action that says: here it is. `light-dark` is that of Sunberg and Kochenderfer (arXiv 1709.06196).
+The first ends with an action that says "I am at 0", the others when what is hidden is reached; until then it is known
+not to be where one stands. `light-dark` is that of Sunberg and Kochenderfer (arXiv 1709.06196).
 """  # noqa: E501
 
 from __future__ import annotations
@@ -85,14 +86,15 @@ class Decisions:
     given: Callable[..., Any]
     """`given(key)`: what is known, of a random episode."""
     horizon: int
-    moves: int
-    """The first actions, which do not end the episode: those that training draws."""
+    stops: bool = False
+    """Whether the last action ends the episode. Training does not draw it."""
     observation_widening: Widening | None = None
 
     @property
     def family(self) -> Scheduled:
         """Random walks of a player who does not decide: what a model is trained on."""
-        return Walks(self.world, self.task, self.given, self.moves)
+        count = self.task.num_actions or 0
+        return Walks(self.world, self.task, self.given, count - self.stops)
 
 
 class Walks(Scheduled):
@@ -126,10 +128,6 @@ def _reached(distance: Array, prize: float) -> Float[Array, ""]:
     return prize * later - (1 - later) / (1 - DISCOUNT)
 
 
-def _over(state: State, _: Environment) -> Array:
-    return state[1][1]
-
-
 # --- light-dark ----------------------------------------------------------------------------------
 
 RADIUS, LIGHT = 30, 10
@@ -150,76 +148,85 @@ def light_dark() -> Decisions:
         wide = deviation(cell)
         return -0.5 * ((seen - cell[0] + RADIUS) / wide) ** 2 - jnp.log(wide)
 
+    cells = np.arange(2 * RADIUS + 1)
+    distances = np.where(cells == RADIUS, 0, len(cells))
+    for _ in cells:
+        further = np.min(distances[np.clip(cells[:, None] + STEPS[:-1], 0, 2 * RADIUS)], axis=1)
+        distances = np.minimum(distances, 1 + further)
     none, no = jnp.int32(0), jnp.asarray(False)
     hidden = listed_environment(
         observe=lambda key, _, cell, __: cell[0] - RADIUS + deviation(cell) * jax.random.normal(key),
         log_likelihood=log_likelihood, space=Lattice((2 * RADIUS + 1,)), branches=branches, num_branches=1,
-        parameters=((none, no), (none, no), none),
+        parameters=(no, no, none),
     )  # fmt: skip
-    world = World(
-        hidden.space,
-        hidden,
-        none,
-        lambda public, action, _: (public[0], public[1] | (action == 0)),
-        lambda key: (none, no),
-    )
+    world = World(hidden.space, hidden, none, lambda over, action, _: over | (action == 0), lambda key: no)
 
     def reward(state: State, action: Array, _: State, __: World) -> Float[Array, ""]:
         return jnp.where(action == 0, jnp.where(state[0][0] == RADIUS, 100.0, -100.0), -1.0)
 
     def value(state: State, _: World) -> Float[Array, ""]:
-        far = jnp.abs(state[0][0] - RADIUS)
-        tens, ones = far // 10, far % 10
-        return _reached(tens + jnp.minimum(ones, 11 - ones), 100.0)
+        return _reached(jnp.asarray(distances)[state[0][0]], 100.0)
 
-    task = Task(reward, jnp.asarray(STEPS), terminal=_over, discount=DISCOUNT)
-    return Decisions("light-dark", world, task, value, lambda key: none, 25, 4, Widening(5.0, 1 / 15))
+    task = Task(reward, jnp.asarray(STEPS), terminal=lambda state, _: state[1], discount=DISCOUNT)
+    return Decisions("light-dark", world, task, value, lambda key: none, 25, True, Widening(5.0, 1 / 15))
 
 
 # --- source --------------------------------------------------------------------------------------
 
-SIDE, TILE, REACH, CERTAINTY, FALSE = 24, 3, 4.0, 0.9, 0.05
-"""Cells; cells of a step; reach of the detector; probabilities that it rings at the source, and for nothing."""
+SIDE, TILE, REACH, CERTAINTY, FALSE, PRIZE = 24, 3, 5.0, 0.9, 0.05, 50.0
+"""Cells; cells of a step; reach of the detector; probabilities that it rings at the source, and for nothing; reward of
+what is found."""
 
 
 def source() -> Decisions:
-    """Look for a source with a detector, and dig where it is: in a square of 3 x 3 cells around one's place."""
+    """Find a source with a detector. It is found in the square of 3 x 3 cells in which one stands."""
+
+    def found(cell: Array, public: Any) -> Array:
+        return jnp.all(cell // TILE == public[0] // TILE)
 
     def ringing(cell: Array, public: Any) -> Float[Array, ""]:
         near = jnp.exp(-jnp.sum((cell - public[0]) ** 2) / (2 * REACH**2))
         return FALSE + (CERTAINTY - FALSE) * near
 
+    def observe(key: Key[Array, ""], _: Array, cell: Array, step: Any) -> Array:
+        rings = jax.random.bernoulli(key, ringing(cell, step[1])).astype(jnp.int32)
+        return jnp.where(found(cell, step[1]), 2, rings)
+
     def log_likelihood(seen: Array, _: Array, cell: Array, step: Any) -> Float[Array, ""]:
         rings = ringing(cell, step[1])
-        return jnp.log(jnp.where(seen == 1, rings, 1 - rings))
+        missed = jnp.where(seen == 2, -jnp.inf, jnp.log(jnp.where(seen == 1, rings, 1 - rings)))
+        return jnp.where(found(cell, step[1]), jnp.where(seen == 2, 0.0, -jnp.inf), missed)
 
-    start = jnp.asarray([13, 13], jnp.int32), jnp.asarray(False)
+    start = (jnp.asarray([13, 13], jnp.int32),)
     hidden = listed_environment(
-        observe=lambda key, _, cell, step: jax.random.bernoulli(key, ringing(cell, step[1])).astype(jnp.int32),
-        log_likelihood=log_likelihood, space=Lattice((SIDE, SIDE)), symbols=2,
+        observe=observe, log_likelihood=log_likelihood, space=Lattice((SIDE, SIDE)), symbols=3,
         parameters=(start, start, jnp.int32(0)),
     )  # fmt: skip
 
     def advance(public: Any, action: Array, _: Any) -> Any:
-        place, over = public
-        moved = jnp.clip(place + TILE * _step_of(action), 1, SIDE - 2)
-        return moved, over | (action == 4)
-
-    def reward(state: State, action: Array, _: State, __: World) -> Float[Array, ""]:
-        found = jnp.max(jnp.abs(state[0] - state[1][0])) <= TILE // 2
-        return jnp.where(action == 4, jnp.where(found, 50.0, -50.0), -1.0)
+        return (jnp.clip(public[0] + TILE * jnp.asarray(MOVES)[action], 1, SIDE - 2),)
 
     def value(state: State, _: World) -> Float[Array, ""]:
-        return _reached(jnp.sum(jnp.abs(state[0] // TILE - state[1][0] // TILE)), 50.0)
+        return _walked(jnp.sum(jnp.abs(state[0] // TILE - state[1][0] // TILE)))
 
     world = World(hidden.space, hidden, jnp.int32(0), advance, lambda key: start)
-    task = Task(reward, jnp.arange(5, dtype=jnp.int32), terminal=_over, discount=DISCOUNT)
-    return Decisions("source", world, task, value, lambda key: jnp.int32(0), 30, 4)
+    task = _chase(lambda state: found(*state), 4)
+    return Decisions("source", world, task, value, lambda key: jnp.int32(0), 25)
 
 
-def _step_of(action: Int[Array, ""]) -> Int[Array, " 2"]:
-    """The move of a direction; none of the last action."""
-    return jnp.asarray(np.concatenate([MOVES, np.zeros((1, 2), np.int32)]))[action]
+def _chase(found: Callable[..., Any], moves: int) -> Task:
+    """Every step costs 1, but the last one, which finds."""
+
+    def reward(_: State, __: Array, after: State, ___: World) -> Float[Array, ""]:
+        return jnp.where(found(after), PRIZE, -1.0)
+
+    actions = jnp.arange(moves, dtype=jnp.int32)
+    return Task(reward, actions, terminal=lambda state, _: found(state), discount=DISCOUNT)
+
+
+def _walked(distance: Array) -> Float[Array, ""]:
+    """The value of what is so many steps away, in a chase, if it stays."""
+    return _reached(distance - 1, PRIZE)
 
 
 # --- maze-tag ------------------------------------------------------------------------------------
@@ -229,50 +236,48 @@ HEARD, FLEES = 0.5, 0.7
 
 
 def maze_tag() -> Decisions:
-    """Tag one who flees, in a maze that is known and another one in each episode."""
-    maze = np.ones((MAZE.size, 4), bool), np.zeros((MAZE.size, MAZE.size), np.int32)
+    """Catch one who flees, in a maze that is known and another one in each episode."""
+    size = MAZE.size
+    given = jnp.ones((size, 4), bool), jnp.zeros((size, size), jnp.int32)
+
+    def found(cell: Array, public: Any) -> Array:
+        return jnp.all(cell == public[0])
 
     def branches(cell: Array, _: Array, step: Any) -> tuple[Array, Array]:
-        (place, _), _, (sides, far) = step
+        (place,), _, (sides, far) = step
         ends = jnp.where(sides[MAZE.index(cell)][:, None], cell + MOVES, cell)
         away = far[jax.vmap(MAZE.index)(ends), MAZE.index(place)]
         return ends, jax.nn.log_softmax(FLEES * away.astype(jnp.float32))
 
     def direction(cell: Array, public: Any) -> Array:
         down, right = jnp.sign(cell - public[0]) + 1
-        return 3 * down + right
+        return jnp.where(found(cell, public), 9, 3 * down + right).astype(jnp.int32)
 
     def log_likelihood(seen: Array, _: Array, cell: Array, step: Any) -> Float[Array, ""]:
-        return jnp.log(jnp.where(seen == direction(cell, step[1]), HEARD + (1 - HEARD) / 9, (1 - HEARD) / 9))
+        true = direction(cell, step[1])
+        heard = jnp.log(jnp.where(seen == true, HEARD + (1 - HEARD) / 9, (1 - HEARD) / 9))
+        return jnp.where((seen == 9) | (true == 9), jnp.where(seen == true, 0.0, -jnp.inf), heard)
 
     def observe(key: Key[Array, ""], _: Array, cell: Array, step: Any) -> Array:
         hears_key, other_key = jax.random.split(key)
-        other = jax.random.randint(other_key, (), 0, 9)
-        heard = jnp.where(jax.random.bernoulli(hears_key, HEARD), direction(cell, step[1]), other)
-        return heard.astype(jnp.int32)
+        true, other = direction(cell, step[1]), jax.random.randint(other_key, (), 0, 9)
+        return jnp.where((true == 9) | jax.random.bernoulli(hears_key, HEARD), true, other).astype(jnp.int32)
 
     def advance(public: Any, action: Array, given: Any) -> Any:
-        (place, over), (sides, _) = public, given
-        opened = jnp.append(sides[MAZE.index(place)], False)[action]
-        return jnp.where(opened, place + _step_of(action), place), over | (action == 4)
+        (place,), (sides, _) = public, given
+        return (jnp.where(sides[MAZE.index(place), action], place + jnp.asarray(MOVES)[action], place),)
 
-    start = jnp.asarray([4, 4], jnp.int32), jnp.asarray(False)
-    given = jax.tree.map(jnp.asarray, maze)
+    start = (jnp.asarray([4, 4], jnp.int32),)
     hidden = listed_environment(
-        observe=observe, log_likelihood=log_likelihood, space=MAZE, branches=branches, num_branches=4, symbols=9,
+        observe=observe, log_likelihood=log_likelihood, space=MAZE, branches=branches, num_branches=4, symbols=10,
         parameters=(start, start, given),
     )  # fmt: skip
 
-    def reward(state: State, action: Array, _: State, __: World) -> Float[Array, ""]:
-        found = jnp.all(state[0] == state[1][0])
-        return jnp.where(action == 4, jnp.where(found, 50.0, -50.0), -1.0)
-
     def value(state: State, world: World) -> Float[Array, ""]:
-        return _reached(world.given[1][MAZE.index(state[0]), MAZE.index(state[1][0])], 50.0)
+        return _walked(world.given[1][MAZE.index(state[0]), MAZE.index(state[1][0])])
 
     world = World(hidden.space, hidden, given, advance, lambda key: start)
-    task = Task(reward, jnp.arange(5, dtype=jnp.int32), terminal=_over, discount=DISCOUNT)
-    return Decisions("maze-tag", world, task, value, mazes, 30, 4)
+    return Decisions("maze-tag", world, _chase(lambda state: found(*state), 4), value, mazes, 25)
 
 
 def mazes(key: Key[Array, ""]) -> tuple[Array, Array]:
@@ -282,7 +287,7 @@ def mazes(key: Key[Array, ""]) -> tuple[Array, Array]:
     neighbours = jnp.where(sides, jax.vmap(jax.vmap(MAZE.index))(ends), jnp.arange(MAZE.size)[:, None])
     start = jnp.where(jnp.eye(MAZE.size, dtype=bool), 0, MAZE.size)
 
-    def nearer(_: int, far: Array) -> Array:
+    def nearer(_: Any, far: Array) -> Array:
         return jnp.minimum(far, 1 + jnp.min(far[neighbours], axis=1))
 
     return sides, jax.lax.fori_loop(0, MAZE.size, nearer, start).astype(jnp.int32)

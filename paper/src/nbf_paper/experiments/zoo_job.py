@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +115,13 @@ class Episodes:
         return in_batches(score, inputs, batch=max(1, batch), advance=bar.advance)
 
 
+def scored_episodes(asked: Problem, key: Key[Array, ""], count: int, samples: int) -> Episodes:
+    """Random episodes of a problem, with the reference's posteriors."""
+    keys = jax.random.split(key, count)
+    make = functools.partial(tracks, asked.family, asked.reference, asked.horizon, samples)
+    return Episodes(keys, in_batches(make, (keys,), batch=min(REFERENCES, count)), samples)
+
+
 @dataclass(frozen=True)
 class ProblemJob(Job):
     """One problem and seed. The model is the zoo's: whichever job comes first trains it."""
@@ -152,6 +159,5 @@ class ProblemJob(Job):
 
     def episodes_of(self, asked: Problem, samples: int, horizon: int) -> Episodes:
         """Random ones."""
-        keys = jax.random.split(prng.stream(self.seed, "zoo", self.problem, "evaluation"), self.evaluated)
-        make = functools.partial(tracks, asked.family, asked.reference, horizon, samples)
-        return Episodes(keys, in_batches(make, (keys,), batch=min(REFERENCES, self.evaluated)), samples)
+        key = prng.stream(self.seed, "zoo", self.problem, "evaluation")
+        return scored_episodes(replace(asked, horizon=horizon), key, self.evaluated, samples)

@@ -4,6 +4,7 @@
 |---|---|---|
 | `beyond-gridworld`, `beyond-goofspiel`, `beyond-triangulation` | configurations | mean JS to the truth |
 | `beyond` | one or two configurations of each domain | mean JS of the default filter, the paper's and the baselines |
+| `beyond-few` | three configurations | mean JS of the default filter and its baselines, with few calls; the README's |
 
 Where particles suffice for every branch, the default filter draws nothing, and its model is never asked. Such cells are
 marked; that they are such is decided by the records, in which the same filter with an untrained model is as exact.
@@ -26,6 +27,10 @@ from nbf_paper.report.tables import Page, config_order, markdown_table
 HEADLINE = (EXAMPLE, "5-3D-random", "8-3D-random", "k=6", TRIANGULATION)
 """Configurations in which the default filter needs its model at one of its sizes at least."""
 DOMAINS = ("gridworld", "goofspiel", TRIANGULATION)
+FEW = (EXAMPLE, "8-3D-random", TRIANGULATION)
+"""Configurations of the README's table."""
+FEW_CALLS, MANY_CALLS = 32, 2048
+"""Calls of its rows; the second of the particle filters alone."""
 MOST_CALLS = 2048
 """Larger baselines are left out of the headline table."""
 SHOWN = {
@@ -58,7 +63,12 @@ def page(folder: Path) -> Page:
         named = SHOWN | {("nbf", BLIND), ("prior", ""), ("approx", DEFAULT)}
         few = [r for r in records if (r.filter, r.arm) in named and r.calls <= MOST_CALLS]
         tables["beyond"] = markdown_table(few, configs=shown, calls=True, exact=exact)
+    shown = [config for config in FEW if config in configs]
+    if shown:
+        few = [record for record in records if _is_few(record)]
+        tables["beyond-few"] = markdown_table(few, configs=shown, calls=True, exact=exact)
     captions = {
+        "beyond-few": "JS to the truth, with few simulator calls per update",
         "beyond": "JS to the truth, by simulator calls per update",
         "beyond-gridworld": "Gridworld: JS to the truth of the default filter, its parts, and its baselines",
         "beyond-goofspiel": "Goofspiel: JS to the truth of the default filter, its parts, and its baselines",
@@ -67,6 +77,14 @@ def page(folder: Path) -> Page:
            for domain in DOMAINS},
     }  # fmt: skip
     return Page(tables, figures, title="Beyond the paper", captions=captions)
+
+
+def _is_few(record: Record) -> bool:
+    """Whether a record is of the README's table: the default filter, its baselines, the prior and the ceiling."""
+    if (record.filter, record.arm) in {("prior", ""), ("approx", DEFAULT)}:
+        return True
+    sizes = (FEW_CALLS, MANY_CALLS) if record.filter in ("pf", "pf-kde") else (FEW_CALLS,)
+    return (record.filter, record.arm) in SHOWN - {("nbf", "faithful")} and record.calls in sizes
 
 
 def exact_cells(entries: Iterable[Summary]) -> set[tuple[Row, str]]:

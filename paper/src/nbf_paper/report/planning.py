@@ -3,7 +3,7 @@
 | table | numbers |
 |---|---|
 | `planning` | mean discounted return: higher is better |
-| `planning-right` | share of episodes that end with the right last action |
+| `planning-right` | share of episodes that ended with a gain |
 | `planning-score` | mean log score of the true hidden state, in nats: higher is better |
 | `planning-search` | simulator calls that the search of a decision has used |
 | `planning-time` | mean discounted return where filter and search share time, not calls |
@@ -18,8 +18,8 @@ from nbf_paper.records import read_records
 from nbf_paper.report.tables import Page, markdown_table
 
 TABLES = {
-    "planning": ("return", 1, "Discounted return with 4096 simulator calls of filter and search for each decision"),
-    "planning-right": ("right", 2, "Share of episodes that were ended by the right last action"),
+    "planning": ("return", 1, "Discounted return with 2048 simulator calls of filter and search for each decision"),
+    "planning-right": ("right", 2, "Share of episodes that ended with a gain: with what was sought"),
     "planning-score": ("log_score", 2, "Log score of the true hidden state in nats, mean over the steps"),
     "planning-search": ("search_calls", 0, "Simulator calls of the search, mean over its decisions"),
     "planning-time": ("return_equal_time", 1, "Discounted return at equal time of a decision"),

@@ -25,6 +25,7 @@ from nbf_paper.experiments.choices.fine_tuned import FineTuned
 from nbf_paper.experiments.choices.goofspiel import Goofspiel
 from nbf_paper.experiments.choices.goofspiel_large import GoofspielLarge
 from nbf_paper.experiments.choices.gridworld import Gridworld
+from nbf_paper.experiments.choices.learning import Learning
 from nbf_paper.experiments.choices.planning import Planning
 from nbf_paper.experiments.choices.plaza import Plaza
 from nbf_paper.experiments.choices.simulation_cost import SimulationCost
@@ -36,7 +37,7 @@ from nbf_paper.experiments.choices.zoo import Zoo
 
 __all__ = [
     "EXPERIMENTS", "Ablation", "All", "Amount", "Beyond", "Cards", "CardsPlay", "Classical", "Convergence", "Crossing",
-    "Donuts", "Drift", "Experiment", "FineTuned", "Goofspiel", "GoofspielLarge", "Gridworld", "Part",
+    "Donuts", "Drift", "Experiment", "FineTuned", "Goofspiel", "GoofspielLarge", "Gridworld", "Learning", "Part",
     "Planning", "Plaza", "SimulationCost", "Touch", "Triangulation", "Values", "WallClock", "Zoo",
 ]  # fmt: skip
 
@@ -44,7 +45,7 @@ EXPERIMENTS: dict[str, type[Experiment]] = {
     kind.name: kind
     for kind in (
         Gridworld, Donuts, Goofspiel, GoofspielLarge, Triangulation, FineTuned, Convergence, Classical, Beyond,
-        SimulationCost, WallClock, Zoo, Ablation, Drift, Plaza, Touch, Crossing, Cards, CardsPlay, Planning,
+        SimulationCost, WallClock, Zoo, Ablation, Drift, Learning, Plaza, Touch, Crossing, Cards, CardsPlay, Planning,
         Values,
     )
 }  # fmt: skip

@@ -35,7 +35,10 @@ class Planning(Experiment):
             few = (32,)
             usual = replace(usual, calls=200, rows=Rows(few, few, few, few), searching=Searching(20, 5))
         names = self.problems or (PLANNING[:1] if amount.few else PLANNING)
-        return [replace(usual, problem=name, seed=seed) for name in names for seed in amount.seeds]
+        # Recorded later than the others: a run of their own.
+        branching = replace(usual, rows=Rows((), (), (), (), (32,) if amount.few else (32, 128), references=False))
+        kinds = (usual, branching)
+        return [replace(job, problem=name, seed=seed) for job in kinds for name in names for seed in amount.seeds]
 
     @staticmethod
     def page(folder: Path) -> Page:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import itertools
 import json
@@ -75,11 +76,11 @@ class Browser:
         message, _, self.unread = self.unread.partition(b"\0")
         return json.loads(message)
 
-    def open(self, path: Path, width: int, height: int = 900) -> None:
-        """Show a file in a window of this size, from the beginning to the end of its loading."""
+    def open(self, page: Path | str, width: int, height: int = 900) -> None:
+        """Show a file, or an address, in a window of this size, from the beginning to the end of its loading."""
         self.events.clear()
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-        self.call("Page.navigate", url=path.resolve().as_uri())
+        self.call("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self.events.append(self.read())
 
@@ -89,6 +90,34 @@ class Browser:
         if "exceptionDetails" in answer:
             raise RuntimeError(str(answer["exceptionDetails"]))
         return answer["result"].get("value")
+
+    def wait(self, expression: str, patience: float = PATIENCE) -> Any:
+        """The value of an expression on the page as soon as it is true."""
+        end = time.monotonic() + patience
+        while not (value := self.tell(expression)):
+            if time.monotonic() > end:
+                raise TimeoutError(f"{expression} is still {value!r}")
+            time.sleep(0.02)
+        return value
+
+    def press(self, key: str) -> None:
+        """Press a key and let go of it."""
+        text = {"text": key} if len(key) == 1 else {"text": "\r"} if key == "Enter" else {}
+        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
+        self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
+
+    def drag(self, *places: tuple[float, float]) -> None:
+        """Press the mouse at the first place, move it over the others, and let go of it at the last."""
+        kinds = ["mousePressed", *["mouseMoved"] * (len(places) - 1), "mouseReleased"]
+        for kind, (x, y) in zip(kinds, [*places, places[-1]], strict=True):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1)
+
+    def screenshot(self) -> bytes:
+        """The page from its top to its end, as PNG."""
+        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+        shot = self.call("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
+        return base64.b64decode(shot["data"])
 
     def complaints(self) -> list[str]:
         """What the console shows as errors and warnings since the page was opened."""
