@@ -336,7 +336,7 @@ def test_episodes_are_games_that_the_filter_can_explain(key):
         ({"policy": []}, "at least 1"),
         ({"sees": lambda state, player: 1}, "gives a string"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
 )
 def test_what_cannot_be_filtered_is_refused(change, named):
     given = {"game": "kuhn_poker", "observer": 0, "policy": uniform} | change
