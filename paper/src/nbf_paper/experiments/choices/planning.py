@@ -48,4 +48,4 @@ class Planning(Experiment):
 
     @classmethod
     def parts(cls) -> tuple[Part, ...]:
-        return (Part(cls()), Part(cls(equal_time=True)))
+        return (Part(cls(), seeds=2),)
