@@ -87,7 +87,11 @@ ROOMS = (
     Room("nbf.evaluation", "divergence, scores, calibration", (*CORE, "nbf.resampling", "nbf.beliefs")),
     Room("nbf.plot", "figures, and the live view", ("nbf.errors", *READ_AND_WRITTEN), jax=False, draws=True),
     Room("nbf.fitting", "`nbf.fit`: from a family to a trained filter; `nbf.compare`", (*LIBRARY, "nbf.plot")),
-    Room("nbf.planning", "search for the best action of a belief, and episodes played with it", FILTERS),
+    Room(
+        "nbf.planning",
+        "decide with a belief: tree search, policies and values that are trained on beliefs",
+        (*FILTERS, "nbf.models", "nbf.compiling", "nbf.training", "nbf.evaluation"),
+    ),
     Room("nbf.testing", "checks of an environment, a model or a filter of your own", FILTERS),
     Room("nbf.adapters", "Gymnasium, MuJoCo, gymnax, OpenSpiel, pomdp-py", (*FILTERS, "nbf.models")),
     Room("nbf.play", "`nbf play`: a page where you steer an agent", (*LIBRARY, "nbf.fitting", "nbf.plot"), draws=True),

@@ -104,6 +104,11 @@ TIMES_ENDING = "-times"
 """The end of a configuration's name in the records of these times."""
 PLANNING = ("light-dark", "source", "maze-tag")
 """The problems of the experiment on search."""
+VALUE_CHANGES = {
+    "walk": ("beacons", "readings", "motion"),
+    "chase": ("random", "goal", "comes", "noise", "turned", "grids"),
+}
+"""What is changed after a policy on beliefs was trained, by the task."""
 LEARNED_CHANGES = {TRIANGULATION: "triangulation-noise", EXAMPLE: "8-2D-random-walls"}
 """Problems whose world changes while a filter learns, and what it becomes: less noise in a reading (0.2 for 0.5), and
 twelve obstacles of one cell for two of nine."""

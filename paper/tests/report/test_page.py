@@ -21,7 +21,7 @@ from nbf_paper.report.pages import present, write_html
 from nbf_paper.report.tables import MISSING, Page, layout
 
 VOID = {"meta", "img", "br", "link", "input", "hr", "base", "source", "embed"}
-WAITING = {"planning": "planning.md"}
+WAITING: dict[str, str] = {}
 """Experiments that wait for their first record, and the pages that say so."""
 DOCUMENTS = RESULTS.parent / "paper" / "docs"
 HOSTILE = "</td><script>a()</script>\"'&amp;<$\\frac$|b"

@@ -15,7 +15,7 @@ FILTERS = {
     "Prior": "prior", "Reference": "reference", "Policy inference": "policy-inference", "MCMC": "mcmc",
     "Resample-move PF": "resample-move", "OpenSpiel's resampler": "openspiel", "True deal": "true-deal",
     "Interpolated tables": "interpolated-tables", "Known deal": "known",
-    "Card-location network": "card-location", "PF with injection": "pf-injected",
+    "Card-location network": "card-location", "True state": "state", "PF with injection": "pf-injected",
 }  # fmt: skip
 MODEL_ARMS = {"paper's flow": "faithful", "paper's flow to the letter": "paper", "wide softmax": "wide"}
 """The arms of models that are called otherwise in tables."""
@@ -36,7 +36,7 @@ def key_of(label: str, experiment: str) -> Key:
     filter = FILTERS.get(name, name)
     if filter not in ("nbf", "approx"):
         return (filter, rest, particles)
-    if experiment in ("zoo", "drift", "learning", "plaza", "touch", "crossing", "planning"):
+    if experiment in ("zoo", "drift", "learning", "plaza", "touch", "crossing", "planning", "values"):
         return (filter, rest.removeprefix("fitted"), particles)
     model, _, update = rest.partition(", ")
     if experiment in ("cards", "cards-play"):

@@ -79,6 +79,18 @@ GRIDS |= {
 }  # fmt: skip
 
 
+def _of_task(task: str, metric: str, digits: int) -> MetricTable:
+    return MetricTable("values", metric, digits, lambda line: line.config.partition("-")[0] == task)
+
+
+GRIDS |= {
+    "values-walk": _of_task("walk", "distance", 2), "values-chase": _of_task("chase", "caught", 2),
+    "values-error-walk": _of_task("walk", "value_error", 3),
+    "values-error-chase": _of_task("chase", "value_error", 3),
+    "values-search": MetricTable("values", "search_return", 2),
+}  # fmt: skip
+
+
 def zoo_summary(book: Book, table: Printed) -> Answer:
     """Log scores, and two columns that follow from them."""
     answer = Answer()

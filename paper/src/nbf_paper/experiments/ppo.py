@@ -1,7 +1,7 @@
-"""Proximal policy optimisation with action masks, on the device, and what all pools of self-play have in common.
+"""What all pools of self-play have in common: proximal policy optimisation (`nbf.planning.ppo`) against oneself.
 
-Schulman et al. (arXiv 1707.06347), with generalised advantage estimation; the settings are those of Stable-Baselines3,
-which the paper modified. A policy is trained against its previous checkpoint, and every checkpoint joins the pool.
+The settings are those of Stable-Baselines3, which the paper modified. A policy is trained against its previous
+checkpoint, and every checkpoint joins the pool.
 """
 
 from __future__ import annotations
@@ -13,16 +13,28 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, Int, Key
 
 from nbf.errors import InputError
 from nbf.models.networks import Perceptron
+from nbf.planning.ppo import PPO, advantages, clipped_loss, entropy, improve, optimizer
 from nbf_paper.experiments.demands import Size
+
+__all__ = [
+    "Decisions",
+    "Learner",
+    "PoolConfig",
+    "SelfPlayRun",
+    "advance",
+    "advantages",
+    "entropy",
+    "objective",
+    "start",
+]
 
 
 @dataclass(frozen=True)
-class PoolConfig(ABC):
+class PoolConfig(PPO, ABC):
     """How a pool is made; the defaults are the paper's and, where it is silent, Stable-Baselines3's."""
 
     runs: int = 4
@@ -31,17 +43,6 @@ class PoolConfig(ABC):
     """Policies that a run leaves."""
     timesteps: int = 4096
     """Decisions of the learner between two checkpoints, rounded up to whole games."""
-    epochs: int = 10
-    """Passes over those decisions."""
-    minibatch: int = 64
-    learning_rate: float = 3e-4
-    discount: float = 0.99
-    trace: float = 0.95
-    """λ of the generalised advantages."""
-    clip: float = 0.2
-    value_weight: float = 0.5
-    largest_gradient: float = 0.5
-    entropy_weight: float = 0.0
     width: int = 64
     depth: int = 2
     seed: int = 0
@@ -50,11 +51,10 @@ class PoolConfig(ABC):
     """What the file of a pool says it is."""
 
     def __post_init__(self) -> None:
-        for name in ("runs", "checkpoints", "timesteps", "epochs", "minibatch", "width", "depth"):
+        super().__post_init__()
+        for name in ("runs", "checkpoints", "timesteps", "width", "depth"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1; got {getattr(self, name)}.")
-        if not self.learning_rate > 0:
-            raise InputError(f"learning_rate must be above 0; got {self.learning_rate}.")
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -114,11 +114,6 @@ class PoolConfig(ABC):
         """Games between two checkpoints."""
         return -(-self.timesteps // self.decisions)
 
-    @property
-    def minibatches(self) -> int:
-        """Minibatches of one epoch; decisions that do not fill the last one are left out of the epoch."""
-        return max(1, self.games * self.decisions // self.minibatch)
-
 
 class Learner(eqx.Module):
     """The learning policy and its value function."""
@@ -155,39 +150,10 @@ class Decisions(eqx.Module):
         return cls(*flat)
 
 
-def advantages(
-    rewards: Float[Array, "t n"], values: Float[Array, "t n"], discount: float, trace: float
-) -> Float[Array, "t n"]:
-    """Generalised advantages of games that end after the last of t rounds (Schulman et al., arXiv 1506.02438)."""
-    after = jnp.concatenate([values[1:], jnp.zeros_like(values[:1])])
-    errors = rewards + discount * after - values
-
-    def step(later: Array, error: Array) -> tuple[Array, Array]:
-        now = error + discount * trace * later
-        return now, now
-
-    return jax.lax.scan(step, jnp.zeros_like(values[0]), errors, reverse=True)[1]
-
-
 def objective(learner: Learner, taken: Decisions, config: PoolConfig) -> Float[Array, ""]:
     """PPO's clipped loss of a minibatch, with the squared error of the value and the entropy bonus."""
-    log_probs = jax.vmap(learner.policy.log_probs)(*taken.inputs)
-    chosen = jnp.take_along_axis(log_probs, taken.actions[:, None], axis=1)[:, 0]
-    ratio = jnp.exp(chosen - taken.log_probs)
-    gained = (taken.advantages - jnp.mean(taken.advantages)) / (jnp.std(taken.advantages) + 1e-8)
-    clipped = jnp.clip(ratio, 1.0 - config.clip, 1.0 + config.clip)
-    policy_loss = -jnp.mean(jnp.minimum(ratio * gained, clipped * gained))
-    value_loss = jnp.mean((taken.returns - learner.values(taken.inputs[0])) ** 2)
-    return policy_loss + config.value_weight * value_loss - config.entropy_weight * jnp.mean(entropy(log_probs))
-
-
-def entropy(log_probs: Float[Array, "*n k"]) -> Float[Array, "*n"]:
-    """Entropy in nats of the distributions of log probabilities, some of which may be -inf."""
-    return -jnp.sum(jnp.where(log_probs > -jnp.inf, jnp.exp(log_probs) * log_probs, 0.0), axis=-1)
-
-
-def _optimizer(config: PoolConfig) -> optax.GradientTransformation:
-    return optax.chain(optax.clip_by_global_norm(config.largest_gradient), optax.adam(config.learning_rate, eps=1e-5))
+    log_probs, values = jax.vmap(learner.policy.log_probs)(*taken.inputs), learner.values(taken.inputs[0])
+    return clipped_loss(log_probs, values, taken.actions, taken.log_probs, taken.advantages, taken.returns, config)
 
 
 class SelfPlayRun(eqx.Module):
@@ -203,7 +169,7 @@ class SelfPlayRun(eqx.Module):
 def start(config: PoolConfig, number: int) -> SelfPlayRun:
     """A run at its beginning; its first opponent is itself."""
     learner = config.learner(config.stream("start", number))
-    return SelfPlayRun(learner, _optimizer(config).init(eqx.filter(learner, eqx.is_array)), learner.policy)
+    return SelfPlayRun(learner, optimizer(config).init(eqx.filter(learner, eqx.is_array)), learner.policy)
 
 
 @eqx.filter_jit
@@ -211,19 +177,8 @@ def advance(config: PoolConfig, key: Key[Array, ""], before: SelfPlayRun) -> Sel
     """From one checkpoint to the next."""
     play_key, shuffle_key = jax.random.split(key)
     taken = config.play(play_key, before.learner, before.opponent)
-    count, size = config.minibatches, min(config.minibatch, len(taken.actions))
-
-    def epoch(carry: tuple[Learner, Any], key: Key[Array, ""]) -> tuple[tuple[Learner, Any], None]:
-        chosen = jax.random.permutation(key, len(taken.actions))[: count * size].reshape(count, size)
-        return jax.lax.scan(minibatch, carry, chosen)
-
-    def minibatch(carry: tuple[Learner, Any], chosen: Int[Array, " m"]) -> tuple[tuple[Learner, Any], None]:
-        learner, state = carry
-        part = jax.tree.map(lambda leaf: leaf[chosen], taken)
-        gradient = jax.grad(objective)(learner, part, config)
-        updates, state = _optimizer(config).update(gradient, state)
-        return (eqx.apply_updates(learner, updates), state), None
-
-    keys = jax.random.split(shuffle_key, config.epochs)
-    (learner, state), _ = jax.lax.scan(epoch, (before.learner, before.state), keys)
+    learner, state = improve(
+        shuffle_key, before.learner, before.state, taken, lambda learner, part: objective(learner, part, config),
+        optimizer(config), config.epochs, config.minibatch,
+    )  # fmt: skip
     return SelfPlayRun(learner, state, learner.policy)

@@ -8,6 +8,7 @@ paper's, so that no label stands for two things in any two tables:
 | gridworld, goofspiel, triangulation, fine-tuned | the model's | `faithful` is the paper's flow | the paper's; the default one if the arm ends in `-default` |
 | beyond | the update's | the one that `BEYOND` has for the domain | `faithful` is the paper's |
 | zoo, drift, plaza, touch, crossing, planning | empty, or `untrained` | *fitted*: what `nbf.fit` chooses and trains for each problem | the default one |
+| values | what a policy sees of the belief, or who decides | *fitted*, of the task | the default one |
 | learning | how the model was trained, and for how long | that of the arm | the default one |
 | ablation | the update's | *fitted* | the default one without a part |
 | cards, cards-play | the update's, or `learned` | maximum entropy; `learned` is the learned decoder | the default one; `faithful` is the paper's |
@@ -22,6 +23,7 @@ from nbf_paper.names import TRIANGULATION, domain_of
 from nbf_paper.records import Row, Summary
 
 FILTERS = {
+    "state": "True state",
     "reference": "Reference",
     "true-deal": "True deal",
     "exact": "Exact",
@@ -93,7 +95,7 @@ def label(filter: str, arm: str = "", particles: int = 0, experiment: str = "", 
 
 def model_and_update(experiment: str, arm: str, config: str) -> tuple[str, str]:
     """What an arm of NBF or of Approx Beliefs stands for; empty where it need not be said."""
-    if experiment in ("zoo", "drift", "learning", "plaza", "touch", "crossing", "planning"):
+    if experiment in ("zoo", "drift", "learning", "plaza", "touch", "crossing", "planning", "values"):
         return arm or FITTED, ""
     if experiment in ("cards", "cards-play"):
         return (LEARNED_DECODER, "") if arm == "learned" else (MAXIMUM_ENTROPY, UPDATES.get(arm, arm))

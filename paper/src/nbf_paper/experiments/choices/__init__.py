@@ -31,13 +31,14 @@ from nbf_paper.experiments.choices.plaza import Plaza
 from nbf_paper.experiments.choices.simulation_cost import SimulationCost
 from nbf_paper.experiments.choices.touch import Touch
 from nbf_paper.experiments.choices.triangulation import Triangulation
+from nbf_paper.experiments.choices.values import Values
 from nbf_paper.experiments.choices.wall_clock import WallClock
 from nbf_paper.experiments.choices.zoo import Zoo
 
 __all__ = [
     "EXPERIMENTS", "Ablation", "All", "Amount", "Beyond", "Cards", "CardsPlay", "Classical", "Convergence", "Crossing",
     "Donuts", "Drift", "Experiment", "FineTuned", "Goofspiel", "GoofspielLarge", "Gridworld", "Learning", "Part",
-    "Planning", "Plaza", "SimulationCost", "Touch", "Triangulation", "WallClock", "Zoo",
+    "Planning", "Plaza", "SimulationCost", "Touch", "Triangulation", "Values", "WallClock", "Zoo",
 ]  # fmt: skip
 
 EXPERIMENTS: dict[str, type[Experiment]] = {
@@ -45,6 +46,7 @@ EXPERIMENTS: dict[str, type[Experiment]] = {
     for kind in (
         Gridworld, Donuts, Goofspiel, GoofspielLarge, Triangulation, FineTuned, Convergence, Classical, Beyond,
         SimulationCost, WallClock, Zoo, Ablation, Drift, Learning, Plaza, Touch, Crossing, Cards, CardsPlay, Planning,
+        Values,
     )
 }  # fmt: skip
 """By name. `nbf-paper reproduce all` and the report follow this order: an experiment comes after those whose records
