@@ -23,8 +23,8 @@ ROWS = (
 CAPTIONS = {
     "values-walk": f"Distance from the origin at the end of the walk; lower is better. {ROWS}",
     "values-chase": f"Share of chases in which the runner is caught within 24 steps; higher is better. {ROWS}",
-    "values-error-walk": "Mean squared error of V against the return that followed, over the steps of an episode.",
-    "values-error-chase": "Mean squared error of V against the return that followed, over the steps of an episode.",
+    "values-error-walk": "The walk: mean squared error of V against the return that followed, over the steps.",
+    "values-error-chase": "The chase: mean squared error of V against the return that followed, over the steps.",
     "values-search": (
         "Mean return of the policy on θ, and of tree searches from the neural filter's belief: with V of the simulated "
         "belief at the leaves, and with random rollouts, at as many simulated steps of the environment."

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nbf_paper.experiments.choices.experiment import Amount, Experiment
+from nbf_paper.experiments.choices.experiment import Amount, Experiment, Part
 from nbf_paper.experiments.job import Job
 from nbf_paper.report.tables import Page
 
@@ -31,6 +31,10 @@ class Touch(Experiment):
         from nbf_paper.report import touch
 
         return touch.page(folder)
+
+    @classmethod
+    def parts(cls) -> tuple[Part, ...]:
+        return (Part(cls(), seeds=2, episodes=12),)
 
 
 def touch_job(amount: Amount) -> TouchJob:
