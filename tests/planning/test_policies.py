@@ -125,7 +125,7 @@ def test_decisions_that_do_not_count_do_not_matter():
     settings = PPO(entropy_weight=0.1)
     every = log_probs, others[0], actions, others[1] - 2.0, others[2], others[3]
     some = [part[counts] for part in every]
-    np.testing.assert_allclose(clipped_loss(*every, settings, counts), clipped_loss(*some, settings), **FLOAT)
+    np.testing.assert_allclose(clipped_loss(*every, settings, counts), clipped_loss(*some, settings=settings), **FLOAT)
 
 
 @pytest.mark.parametrize("recurrent", [False, True])
@@ -181,7 +181,7 @@ def learned() -> Optimum:
     tables = tiger()
     tables = dataclasses.replace(tables, rewards=0.1 * tables.rewards)
     process = TaskProcess(environment_of(tables), task_of(tables, GAMMA), 3)
-    sizes = {"episodes": 64, "width": 32, "minibatches": 4}
+    sizes: dict[str, Any] = {"episodes": 64, "width": 32, "minibatches": 4}
     config = PolicyConfig(steps=64 * 3 * 80, **sizes, learning_rate=5e-3, entropy_weight=0.003)
     trained = train_policy(process, MomentsView(nbf.ParticleFilter(64)), config, progress=False)
     return Optimum(trained, float(optimal_values(tables, np.array([0.5, 0.5]), 3, GAMMA).max()))

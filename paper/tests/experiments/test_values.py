@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -110,7 +111,7 @@ def test_beliefs_of_a_chase_have_left_the_hunters_cell():
     process = hunt()
 
     class Here(MomentsView):
-        def look(self, memory, environment, state):
+        def look(self, memory, environment: Any, state):
             return self.filter.belief(memory, environment).log_prob(environment.hunter)[None]
 
     found = acted(process, Here(nbf.ExactFilter()), 8)
@@ -120,7 +121,9 @@ def test_beliefs_of_a_chase_have_left_the_hunters_cell():
 
 def test_what_is_changed_is_changed():
     assert {name: tuple(changes) for name, changes in CHANGES.items()} == VALUE_CHANGES
-    np.testing.assert_allclose(task("walk", "beacons").world.beacons, -np.asarray(task("walk").world.beacons))
+    walk: Any = task("walk")
+    mirrored: Any = task("walk", "beacons")
+    np.testing.assert_allclose(mirrored.world.beacons, -np.asarray(walk.world.beacons))
     for name, changes in VALUE_CHANGES.items():
         for change in changes:
             public = task(name, change).start(jax.random.key(0))
