@@ -131,9 +131,15 @@ ROOMS = (
         jax=False,
     ),
     Room(
+        "nbf_paper.protocol",
+        "what the paper did, and what that would take here",
+        (*RECORDS, "nbf_paper.report", "nbf_paper.experiments.choices"),
+        jax=False,
+    ),
+    Room(
         "nbf_paper.report.pages",
         "all pages: the documentation's tables, one HTML file",
-        (*RECORDS, "nbf.plot", "nbf_paper.report", "nbf_paper.experiments.choices"),
+        (*RECORDS, "nbf.plot", "nbf_paper.report", "nbf_paper.experiments.choices", "nbf_paper.protocol"),
         jax=False,
         draws=True,
     ),
@@ -143,7 +149,7 @@ ROOMS = (
         (
             *(*LIBRARY, "nbf.cli", "nbf.plot", *RECORDS, *PAPER),
             *("nbf_paper.report", "nbf_paper.experiments", "nbf_paper.experiments.choices", "nbf_paper.report.pages"),
-            "nbf_paper.audit",
+            *("nbf_paper.audit", "nbf_paper.protocol"),
         ),
         jax=False,
     ),

@@ -11,11 +11,9 @@ from typing import Any, cast
 
 import pytest
 from extras import extra
-from paths import ROOT
 from plain_jobs import Plain
 
 from nbf.errors import InputError
-from nbf_paper.cli.cost import Cost, makespan
 from nbf_paper.cli.reproduce import Reproduce
 from nbf_paper.experiments import elsewhere
 from nbf_paper.experiments.choices import EXPERIMENTS, Amount, Experiment
@@ -92,23 +90,6 @@ def test_every_job_can_be_sent_to_a_worker(name: str) -> None:
     jobs = [job for part in kind.parts() for job in part.experiment.jobs(Amount())]
     assert jobs
     assert [job.settings for job in pickle.loads(pickle.dumps(jobs))] == [job.settings for job in jobs]
-
-
-def test_the_last_of_many_jobs_ends_when_workers_take_them_in_order() -> None:
-    assert makespan([3.0, 1.0, 1.0, 1.0], 1) == 6.0
-    assert makespan([3.0, 1.0, 1.0, 1.0], 2) == 3.0
-    assert makespan([1.0, 1.0, 1.0, 3.0], 2) == 4.0  # the long one comes last
-    assert makespan([2.0], 5) == 2.0
-
-
-def test_the_page_says_what_the_command_says() -> None:
-    answer = Cost(results=ROOT / "results").answer()
-    page = (ROOT / "docs" / "many-machines.md").read_text(encoding="utf-8")
-    for row in answer["configs"]:
-        cells = [row["config"], *(f"{row[name]:.0f}" for name in ("runs", "seconds", "least", "most"))]
-        assert f"| {' | '.join(cells)} |" in page
-    hours = f"{answer['serial_hours']:.0f} hours one after the other, {answer['hours']:.1f} hours on 64 workers"
-    assert f"{answer['jobs']} jobs, {hours}" in " ".join(page.split())
 
 
 def test_what_two_make_at_once_is_made_once(capfd: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nbf.errors import InputError
-from nbf_paper.audit import crossing, pages, prices, times, zoo
+from nbf_paper.audit import crossing, pages, prices, scale, times, zoo
 from nbf_paper.audit.arithmetic import EXACT, ONE_SEED, Derived
 from nbf_paper.audit.documents import Printed, tables
 from nbf_paper.audit.grids import Answer, check_grid, grid_of
@@ -19,11 +19,13 @@ SPECIAL: Mapping[str, Callable[[Book, Printed], Answer]] = {
     **prices.TABLES,
     **times.TABLES,
     **crossing.TABLES,
+    **scale.TABLES,
     **zoo.TABLES,
 }
 LABELS = (
     "Filter", "Problem", "Site", "Opponents", "Decoder", "Model", "Package", "called", "Configuration", "Gradient step",
     "Filters x particles", "Simulator", "Measure",
+    "Experiment",
 )  # fmt: skip
 """Heads of columns that hold names, not numbers."""
 STANDARD_DEVIATION = ("wall-clock", "wall-clock-gradient")

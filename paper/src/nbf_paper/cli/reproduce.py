@@ -22,6 +22,7 @@ from nbf_paper.experiments import choices, demands
 from nbf_paper.experiments.choices.experiment import at_least
 from nbf_paper.experiments.elsewhere import received, work
 from nbf_paper.experiments.job import Job
+from nbf_paper.protocol.stages import PROTOCOL
 
 if TYPE_CHECKING:
     Chosen = choices.Experiment | choices.All
@@ -103,7 +104,7 @@ class Reproduce(Command):
         results, runs = self.folders
         page = options.html or Path("nbf-report-quick.html" if self.quick else "nbf-report.html")
         failed: list[dict[str, str]] = []
-        todo = self._planned(failed)
+        todo = self._planned(options, failed)
         check_replaceable(page)
         for folder in (results, runs, page.parent):
             check_writable(folder)
@@ -130,8 +131,15 @@ class Reproduce(Command):
             write_html(results, page)
         return {"results": str(results), "runs": done, "failed": failed, "page": str(page)}
 
-    def _planned(self, failed: list[dict[str, str]]) -> list[tuple[str, Job]]:
+    def _planned(self, options: choices.All, failed: list[dict[str, str]]) -> list[tuple[str, Job]]:
         """The jobs of all experiments, with the experiment's name; a wrong option is an error at once."""
+        if options.protocol == "paper":
+            if self.quick:
+                raise InputError(
+                    "--quick tries a little of everything, and --protocol paper is all that the paper did. Leave out "
+                    "one of them."
+                )
+            return [(stage.experiment.name, job) for stage in PROTOCOL for job in self._jobs(stage.part)]
         found = []
         for name, kind in choices.EXPERIMENTS.items():
             with _collected(failed, name, mistakes=False):

@@ -17,6 +17,7 @@ from nbf.files.regular import read_regular
 from nbf.plot.episode import Episode, write_beliefs
 from nbf.plot.style import png
 from nbf_paper.experiments import choices
+from nbf_paper.protocol.tables import scale
 from nbf_paper.records import RecordError, records_path
 from nbf_paper.report import peers
 from nbf_paper.report.html import HtmlReport, Opening, page_text
@@ -71,6 +72,8 @@ def write_pages(
     """
     found = present(results)
     tables = {name: table for page in found.values() for name, table in page.tables.items()}
+    with _of_records(results):
+        tables |= scale(results)
     places = [(document, name) for document in documents for name in _asked(document, tables)]
     folder = docs / "figures"
     check_replaceable(html)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tyro.conf import arg
 
@@ -61,3 +61,6 @@ class All:
         Path | None, arg(help_behavior_hint="(default: nbf-report.html; nbf-report-quick.html with --quick)")
     ] = None
     """The page."""
+    protocol: Annotated[Literal["shown", "paper"], arg(help_behavior_hint="(default: shown)")] = "shown"
+    """How much: as the documentation shows, or the paper's own models with its seeds, gradient steps and episodes. That
+    is a job for a cluster (`nbf-paper cost` says how long it takes)."""
