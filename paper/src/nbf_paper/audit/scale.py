@@ -14,13 +14,13 @@ from nbf_paper.audit.sources import Book
 ALL, LIKE = "*all*", " §"
 ARMS = {
     "paper's flow": "faithful", "paper's flow to the letter": "paper", "flow-paper": "flow-paper",
-    "recurrent": "recurrent", "cfm-independent": "cfm-independent", "cfm-ot": "cfm-ot",
+    "recurrent": "recurrent", "cfm-independent-paper": "cfm-independent-paper", "cfm-ot-paper": "cfm-ot-paper",
 }  # fmt: skip
 AMOUNTS: Mapping[tuple[str, str], tuple[int, int, int]] = {
     ("gridworld", "faithful"): (100, 100_000, 500), ("gridworld", "recurrent"): (100, 100_000, 500),
     ("goofspiel", "paper"): (5, 150_000, 5000), ("goofspiel", "recurrent"): (5, 16_000, 5000),
     ("triangulation", "faithful"): (20, 30_000, 100), ("donuts", "flow-paper"): (1, 30_000, 500),
-    ("donuts", "cfm-independent"): (1, 30_000, 500), ("donuts", "cfm-ot"): (1, 30_000, 500),
+    ("donuts", "cfm-independent-paper"): (1, 30_000, 500), ("donuts", "cfm-ot-paper"): (1, 30_000, 500),
 }  # fmt: skip
 """Seeds, gradient steps and episodes, said again here on purpose."""
 

@@ -50,9 +50,17 @@ DECODERS = {
     "mixture": MixtureConfig(),
     "cfm-independent": FlowMatchingConfig("independent"),
     "cfm-ot": FlowMatchingConfig("ot"),
+    "cfm-independent-paper": FlowMatchingConfig("independent"),
+    "cfm-ot-paper": FlowMatchingConfig("ot"),
 }
-"""The arms. `flow` and the two `cfm` have the sizes of the paper's table; `flow-paper` also has its learning rate and
-the ReLU of its other models."""
+"""The arms. `flow` and the two `cfm` have the sizes of the paper's table; those that end in `-paper` also have its
+learning rate, and `flow-paper` the ReLU of its other models."""
+FLOW_MATCHING = "cfm-ot-paper"
+"""The arm of the paper's figure of flow matching: densities on a fine grid, with more points embedded."""
+EMBEDDED, FINE_GRID = 256, 512
+"""Of that figure: samples of a donut, and points along each axis."""
+FINE_ARRAYS = ("axis", "points", "density")
+"""Of its data; the truth would double them."""
 SHOWN = 3
 """How many unseen donuts the figure shows."""
 GRID = 120
@@ -114,7 +122,7 @@ class DonutsJob(Job):
     @property
     def training(self) -> FitConfig:
         """The training of the model."""
-        config = PAPER if self.decoder == "flow-paper" else TRAINING
+        config = PAPER if self.decoder.endswith("-paper") else TRAINING
         return config if self.steps is None else replace(config, steps=self.steps)
 
     @property
@@ -142,7 +150,10 @@ class DonutsJob(Job):
         model = training.load().prepared()
         records = evaluate(self, model, bar)
         if self.seed == 0:
-            write_picture(results / f"{self.decoder}.npz", pictures(self, model))
+            write_picture(results / f"{self.decoder}.npz", pictures(self, model, self.evaluation.embedded, GRID))
+        if self.seed == 0 and self.decoder == FLOW_MATCHING:
+            fine = pictures(self, model, EMBEDDED, FINE_GRID)
+            write_picture(results / f"{self.decoder}-{FINE_GRID}.npz", {name: fine[name] for name in FINE_ARRAYS})
         return with_training_seconds(records, training.timing()[0])
 
 
@@ -217,25 +228,24 @@ def _times(model: BeliefModel, source: Donuts) -> dict[str, float]:
     return found
 
 
-def pictures(job: DonutsJob, model: BeliefModel) -> dict[str, np.ndarray]:
-    """The data of the figure: for a few unseen donuts the embedded points, and the model's and the true density."""
+def pictures(job: DonutsJob, model: BeliefModel, embedded: int, points_an_axis: int) -> dict[str, np.ndarray]:
+    """The data of a figure: for a few unseen donuts the embedded points, and the model's and the true density."""
     reach = job.source.space.high[0]
-    axis = np.linspace(-1.3 * reach, 1.3 * reach, GRID, dtype=np.float32)
-    grid = jnp.asarray(np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2))
+    axis = np.linspace(-1.3 * reach, 1.3 * reach, points_an_axis, dtype=np.float32)
+    rows = jnp.asarray(np.stack(np.meshgrid(axis, axis), axis=-1))
 
     @eqx.filter_jit
     def one(model: BeliefModel, key: Key[Array, ""]) -> tuple[Array, Array, Array]:
         donut_key, sample_key = jax.random.split(key)
         donut: Donut = job.source.belief(donut_key)
-        points = donut.sample(sample_key, job.evaluation.embedded)
+        points = donut.sample(sample_key, embedded)
         embedding = model.embed(points, jnp.zeros(len(points)))
-        return points, model.log_prob(embedding, grid, job.source.space), donut.log_probs(grid)
+        density = jax.lax.map(lambda row: model.log_prob(embedding, row, job.source.space), rows)
+        return points, density, donut.log_probs(rows.reshape(-1, 2)).reshape(density.shape)
 
     keys = jax.random.split(prng.stream(0, "donuts", "picture"), SHOWN)
     points, density, truth = (np.stack(part) for part in zip(*(one(model, key) for key in keys), strict=True))
-    shape = (SHOWN, GRID, GRID)
     return {
-        "axis": axis, "points": points,
-        "density": np.exp(density).reshape(shape).astype(np.float16),
-        "truth": np.exp(truth).reshape(shape).astype(np.float16),
+        "axis": axis, "points": points, "density": np.exp(density).astype(np.float16),
+        "truth": np.exp(truth).astype(np.float16),
     }  # fmt: skip

@@ -46,7 +46,7 @@ PROTOCOL = (
     Stage(Triangulation(), (TRIANGULATION,), "faithful", 20, 30_000, 100),
     *(
         Stage(Donuts(decoder=(decoder,)), ("donuts",), decoder, 1, 30_000, 500)
-        for decoder in ("flow-paper", "cfm-independent", "cfm-ot")
+        for decoder in ("flow-paper", "cfm-independent-paper", "cfm-ot-paper")
     ),
 )
 """Seeds, gradient steps and episodes as the paper gives them. In Goofspiel each model is evaluated ten

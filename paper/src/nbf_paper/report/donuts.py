@@ -25,8 +25,15 @@ CAPTIONS = {
     "and how far it lies above the true entropy, energy distance, the error of its coverage, and its costs.",
     "donuts.png": "Samples of unseen donuts over their true densities.",
     "donuts-densities.png": "What each decoder makes of 64 points of an unseen donut; the truth in the first row.",
+    "donuts-flow-matching.png": "The paper's figure of flow matching: what a model with optimal transport coupling "
+    "makes of 256 points of an unseen donut, on 512 x 512 points.",
 }
-ORDER = ("flow", "flow-paper", "nlsq", "spline", "mixture", "cfm-independent", "cfm-ot")
+ORDER = (
+    "flow", "flow-paper", "nlsq", "spline", "mixture", "cfm-independent", "cfm-ot", "cfm-independent-paper",
+    "cfm-ot-paper",
+)  # fmt: skip
+FINE = "cfm-ot-paper-512.npz"
+"""The data of the paper's figure of flow matching."""
 
 SHAPES = {"axis": "x", "points": "donuts points 2", "density": "donuts x x", "truth": "donuts x x"}
 """The arrays of a picture."""
@@ -50,6 +57,10 @@ def page(folder: Path) -> Page:
     if pictures:
         figures["donuts.png"] = functools.partial(examples_figure, next(iter(pictures.values())))
         figures["donuts-densities.png"] = functools.partial(densities_figure, pictures)
+    if (folder / FINE).exists():
+        shapes = {name: shape for name, shape in SHAPES.items() if name != "truth"}
+        fine = read_picture(folder / FINE, shapes, "nbf-paper reproduce donuts")
+        figures["donuts-flow-matching.png"] = functools.partial(flow_matching_figure, fine)
     table = layout(lines, legend((entry.over for entry in found.values()), unit="donuts"))
     return Page({"donuts": table}, figures, "Donuts", CAPTIONS)
 
@@ -64,6 +75,12 @@ def densities_figure(pictures: Mapping[str, Picture]) -> Figure:
     first = next(iter(pictures.values()))
     rows = {"truth": (first["axis"], first["points"], first["truth"])}
     return _panels(rows | {arm: (item["axis"], item["points"], item["density"]) for arm, item in pictures.items()})
+
+
+def flow_matching_figure(picture: Picture) -> Figure:
+    """Densities on a fine grid, without the points."""
+    none = np.zeros((len(picture["points"]), 0, 2), np.float32)
+    return _panels({"": (picture["axis"], none, picture["density"])})
 
 
 def _panels(rows: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Figure:

@@ -22,7 +22,7 @@ class Donuts(Experiment):
 
     decoder: Annotated[tuple[str, ...], arg(help_behavior_hint="(default: all)")] = ()
     """flow (the paper's sizes), flow-paper (its learning rate and ReLU too), nlsq, spline, mixture, cfm-independent,
-    cfm-ot."""
+    cfm-ot, and both with the paper's learning rate, cfm-independent-paper and cfm-ot-paper."""
 
     def jobs(self, amount: Amount) -> Sequence[Job]:
         from nbf_paper.experiments.donuts import DECODERS, DonutsEvaluation, DonutsJob
