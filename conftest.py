@@ -132,6 +132,18 @@ def untyped() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory):
+    """A headless Chromium with an empty profile and one tab: a `browser.Browser`. Skips where there is none."""
+    from browser import NAMES, browsing, found  # for POSIX alone
+
+    program = found()
+    if program is None:
+        pytest.skip(f"there is none of {', '.join(NAMES)}; .ci/install-browser installs one")
+    with browsing(program, tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
+
+
 @pytest.fixture
 def key(request: pytest.FixtureRequest):
     """The key of this test (and of these parameters): the stream of the root seed that bears its name."""

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 import pytest
 import site_pages
-from browser import NAMES, Browser, browsing, found
+from browser import Browser
 from mkdocs.exceptions import PluginError
 from paths import ROOT
 from PIL import Image
@@ -147,7 +147,6 @@ def test_links_to_sources_become_text_and_broken_ones_stay():
 
 # In a browser
 
-needs_browser = pytest.mark.skipif(found() is None, reason=f"there is none of {', '.join(NAMES)}")
 DESK, PHONE = 1280, 390
 SOME = ("", "docs/mathematics/proposals/", "reference/filters/", "paper/docs/beyond/")
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
@@ -158,14 +157,6 @@ CUT = """[...document.querySelectorAll('article table, article pre, article math
     if (['auto', 'scroll'].includes(getComputedStyle(box).overflowX)) return false;
   return right > document.documentElement.clientWidth + 1;
 }).length"""
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    program = found()
-    assert program is not None
-    with browsing(program, tmp_path_factory.mktemp("profile")) as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")
@@ -185,20 +176,17 @@ def looked_at(browser: Browser, page: str) -> None:
         assert browser.complaints() == [], (page, width)
 
 
-@needs_browser
 @pytest.mark.parametrize("page", SOME)
 def test_a_page_fits_a_desk_and_a_phone(address: str, browser: Browser, page: str):
     looked_at(browser, f"{address}/{page}")
 
 
-@needs_browser
 @pytest.mark.slow
 def test_every_page_fits_a_desk_and_a_phone(built: Path, address: str, browser: Browser):
     for page in sorted(built.rglob("index.html")):
         looked_at(browser, f"{address}/{page.parent.relative_to(built).as_posix()}/")
 
 
-@needs_browser
 def test_a_page_that_is_too_wide_is_caught(built: Path, browser: Browser, address: str):
     text = (built / "docs" / "glossary" / "index.html").read_text(encoding="utf-8")
     spoilt = text.replace("</article>", "<p style='width: 3000px'>wide</p></article>")
@@ -207,7 +195,6 @@ def test_a_page_that_is_too_wide_is_caught(built: Path, browser: Browser, addres
         looked_at(browser, f"{address}/docs/glossary/spoilt.html")
 
 
-@needs_browser
 def test_screenshots_have_something_on_them(address: str, browser: Browser):
     """A wrong address, or a style that is not found, gives a picture with next to no dark ink or no colour."""
     taken = screenshots(browser, address)

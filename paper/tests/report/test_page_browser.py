@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import NAMES, Browser, browsing, found
+from browser import Browser
 from pages import record_some, undrawn
 from paths import RESULTS
 
@@ -16,18 +15,6 @@ from nbf_paper.report.pages import write_html
 
 PHONE, DESK = 360, 1280
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
-
-pytestmark = pytest.mark.skipif(
-    found() is None, reason=f"there is none of {', '.join(NAMES)}; .ci/install-browser installs one"
-)
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    program = found()
-    assert program is not None
-    with browsing(program, tmp_path_factory.mktemp("profile")) as browser:
-        yield browser
 
 
 def broken_pictures(browser: Browser) -> int:
