@@ -12,10 +12,11 @@ from jaxtyping import Array
 from tolerances import FLOAT, SEED, monte_carlo
 
 from nbf.beliefs.hands import hand_table
+from nbf.environments.scripted_player import ScriptedPlayer
 from nbf.environments.trick_taking import TrickTaking
 from nbf.errors import InputError
 from nbf_paper.experiments.belief_play import PolicyRollouts
-from nbf_paper.experiments.card_games import ScriptedPlayer, watch
+from nbf_paper.experiments.card_games import watch
 from nbf_paper.experiments.card_inference import PolicyInference
 from nbf_paper.experiments.card_play import game_of, log_deals
 

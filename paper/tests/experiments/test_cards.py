@@ -13,13 +13,14 @@ from extras import extra
 from jobs import run_twice
 from tolerances import FLOAT
 
+from nbf.environments.scripted_player import ScriptedPlayer
 from nbf.environments.trick_taking import TrickTaking
 from nbf.errors import InputError
 from nbf_paper.audit.meaning import key_of
 from nbf_paper.experiments import card_baselines as baselines
 from nbf_paper.experiments import card_interpolation as interpolation
 from nbf_paper.experiments.belief_play import CardPlayJob, CardPlayTimesJob
-from nbf_paper.experiments.card_games import ScriptedPlayer, random_network, watch
+from nbf_paper.experiments.card_games import random_network, watch
 from nbf_paper.experiments.cards import CardJob, kind_of, ratio
 from nbf_paper.experiments.cards_interpolated import InterpolatedCardJob
 from nbf_paper.experiments.cards_interpolated import rows as interpolated_rows

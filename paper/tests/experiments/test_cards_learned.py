@@ -11,11 +11,12 @@ from jobs import run_twice
 from tolerances import FLOAT, monte_carlo
 
 from nbf.beliefs.hands import HandBelief, hand_table
+from nbf.environments.scripted_player import ScriptedPlayer
 from nbf.environments.trick_taking import TrickTaking
 from nbf.errors import InputError
 from nbf.spaces.deal_weights import marginals
 from nbf_paper.experiments.card_beliefs import HandGames, samples
-from nbf_paper.experiments.card_games import ScriptedPlayer, random_network, watch
+from nbf_paper.experiments.card_games import random_network, watch
 from nbf_paper.experiments.card_location import CardLocationConfig, FineTuned, Located, PlayedGames, log_probs
 from nbf_paper.experiments.cards_learned import LearnedCardJob
 from nbf_paper.experiments.choices.cards import Cards

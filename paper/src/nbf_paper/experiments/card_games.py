@@ -11,7 +11,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from nbf import prng
@@ -115,39 +114,6 @@ def watch(rules: TrickTaking, key: Key[Array, ""], players: Any, length: int) ->
 
     found = jax.lax.scan(step, begin, (environments, actions))[1]
     return Watched(environments, actions, deal, begin.unseen, *found)
-
-
-class ScriptedPlayer(eqx.Module):
-    """Bids by its high cards and trumps, plays high while it needs tricks and low when it does not, with some noise.
-
-    It reads `TrickTaking.view` alone.
-    """
-
-    height: Float[Array, ""]
-    """How much it goes by the rank of a card."""
-    trumps: Float[Array, ""]
-    """How much a trump counts above another card of its rank."""
-    sharpness: Float[Array, ""]
-    """Inverse temperature."""
-    rules: TrickTaking
-
-    @classmethod
-    def random(cls, key: Key[Array, ""], rules: TrickTaking) -> ScriptedPlayer:
-        """A player of random habits."""
-        height, trumps, sharpness = jax.random.uniform(key, (3,))
-        return cls(1.0 + height, trumps, 2.0 + 4.0 * sharpness, rules)
-
-    def log_probs(self, view: Float[Array, " view"], legal: Bool[Array, " actions"]) -> Float[Array, " actions"]:
-        rules = self.rules
-        hand, turned_up = view[: rules.cards], view[(1 + rules.players) * rules.cards :][: rules.cards]
-        need = view[-rules.players]  # the own bid less the tricks that were won, as a share of all
-        trump = rules.suit_of == jnp.argmax(turned_up) % rules.suits
-        rank = (np.arange(rules.cards) // rules.suits) / (rules.ranks - 1)
-        strength = self.height * rank + self.trumps * trump
-        expected = jnp.sum(hand * jax.nn.sigmoid(6.0 * (strength - self.height)))
-        bids = -((jnp.arange(rules.tricks + 1) - expected) ** 2)
-        cards = jnp.where(need > 0, strength, -strength)
-        return jax.nn.log_softmax(jnp.where(legal, self.sharpness * jnp.concatenate([cards, bids]), -jnp.inf))
 
 
 def random_network(key: Key[Array, ""], rules: TrickTaking, width: int = 256, sharpness: float = 6.0) -> PlayNetwork:

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from nbf import prng
+from nbf.environments.scripted_player import ScriptedPlayer
 from nbf.errors import InputError
 from nbf.evaluation.batches import mean_and_error
 from nbf.filters.neural import EvenProposal, IndependentProposal, NeuralBayesianFilter, NoCorrection, Proposal
@@ -26,7 +27,7 @@ from nbf.models.maximum_entropy import MaximumEntropyDeals
 from nbf.spaces.deal_weights import marginals
 from nbf_paper.experiments import card_baselines as baselines
 from nbf_paper.experiments.card_baselines import Baseline, Found
-from nbf_paper.experiments.card_games import ScriptedPlayer, Watched, random_network, watch
+from nbf_paper.experiments.card_games import Watched, random_network, watch
 from nbf_paper.experiments.card_search import SearchPlayer
 from nbf_paper.experiments.job import Counter
 from nbf_paper.experiments.pool_job import PoolJob
