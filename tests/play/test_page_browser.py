@@ -1,7 +1,7 @@
 """The playground's page in a real browser: steering, redrawing walls, a server that is started again, a phone, keys
 alone, dark and light. Nothing to complain about.
 
-With NBF_WRITE_FIGURES=1 the slow test of the whole playground also writes docs/figures/play.png.
+With NBF_WRITE_FIGURES=1 the slow test of the whole playground also writes docs/figures/play.png and play-cards.png.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 import io
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from browser import NAMES, Browser, browsing, found
+from browser import Browser
 from paths import ROOT
 from PIL import Image
 from playing import KEY, Running, running
@@ -23,21 +22,12 @@ from nbf.files.atomic import write_atomically
 from nbf.play.programs import Programs
 
 PHONE, DESK = 360, 1280
-WALKS = {"1": ["a"] * 9, "3": ["a"] * 16, "2": [*("s", "ArrowUp") * 3, "s", *("ArrowRight", "s") * 2]}
-"""Keys for each problem of the slow test; the last one is the picture of the docs."""
-FIGURE = ROOT / "docs" / "figures" / "play.png"
-
-pytestmark = pytest.mark.skipif(
-    found() is None, reason=f"there is none of {', '.join(NAMES)}; .ci/install-browser installs one"
-)
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    program = found()
-    assert program is not None
-    with browsing(program, tmp_path_factory.mktemp("profile")) as browser:
-        yield browser
+WALKS = {
+    "1": ["a"] * 9, "3": ["a"] * 16, "4": ["a"] * 9, "2": [*("s", "ArrowUp") * 3, "s", *("ArrowRight", "s") * 2],
+}  # fmt: skip
+"""Keys for each problem of the slow test."""
+FIGURES = {"2": "play.png", "4": "play-cards.png"}
+"""Of the docs."""
 
 
 @pytest.fixture(autouse=True)
@@ -149,6 +139,51 @@ def test_keys_alone_do_everything(browser: Browser):
         assert browser.complaints() == []
 
 
+@pytest.mark.slow
+def test_a_hand_of_cards_by_keys_alone(browser: Browser):
+    """Every card and bid of the user is chosen with arrows and Enter; the deal is hidden until it is asked for."""
+    marks = "document.querySelectorAll('td.truth').length"
+    with running() as server:
+        visit(browser, server)
+        browser.press("4")
+        browser.wait("document.querySelectorAll('table.belief').length === 3")
+        number, chosen = 0, 0
+        while not browser.tell("document.getElementById('auto').disabled"):
+            choices = browser.tell(
+                "[...document.querySelectorAll('#cards button:not(:disabled)')].map(b => b.dataset.action)"
+            )
+            if choices:
+                for key in ("ArrowRight", "ArrowRight", "ArrowLeft"):
+                    browser.press(key)
+                assert browser.tell("document.activeElement.dataset.action") == choices[0]
+                browser.press("Enter")
+                chosen += 1
+            else:
+                browser.press(" ")
+            number += 1
+            arrive(browser, number)
+            if choices:
+                assert recipe(browser)["steps"][-1][1] == choices[0]
+        assert (number, chosen) == (15, 5)
+        assert "points" in browser.tell("document.querySelector('.seats').textContent")
+        assert browser.tell(marks) == 0
+        browser.press("t")
+        browser.wait(f"{marks} > 0")
+        assert browser.tell(marks) == 3 * 5  # the cards that stayed in the deck, in each of the tables
+        browser.press("Escape")
+        assert browser.tell(marks) == 0
+        browser.press(",")
+        arrive(browser, 14)
+        rows = "[...document.querySelectorAll('[data-role=exact] tbody tr')].map(row => row.innerText)"
+        assert len(browser.tell(rows)) == 13
+        browser.tell(
+            "(() => { const s = document.querySelector('[data-setting=plays]'); s.value = 'random'; "
+            "s.dispatchEvent(new Event('change')); })()"
+        )
+        browser.wait("JSON.parse(sessionStorage.getItem('nbf-recipe')).settings.length === 2")
+        assert browser.complaints() == []
+
+
 def test_the_page_goes_on_with_a_server_that_was_started_again(browser: Browser):
     with running() as server:
         visit(browser, server)
@@ -182,7 +217,7 @@ def test_a_phone_and_a_desk_in_both_themes(browser: Browser, theme: str):
         browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
         for width in (PHONE, DESK):
             visit(browser, server, width)
-            for problem in ("1", "2", "3"):
+            for problem in ("1", "2", "3", "4"):
                 browser.press(problem)
                 browser.wait(f"document.querySelectorAll('nav button')[{problem} - 1].getAttribute('aria-current')")
                 browser.press("a")
@@ -198,7 +233,7 @@ def test_a_phone_and_a_desk_in_both_themes(browser: Browser, theme: str):
 def contrast(browser: Browser) -> float:
     """The least contrast of a number or a name with what is behind it (WCAG asks for 4.5)."""
     pairs = browser.tell(
-        "[...document.querySelectorAll('dt, dd, figcaption, button, legend, label, h2, #said')]"
+        "[...document.querySelectorAll('dt, dd, figcaption, button, legend, label, h2, #said, td, th, .seat *, .card')]"
         ".filter(e => e.checkVisibility() && !e.disabled).map(e => { let b = e; "
         "while (getComputedStyle(b).backgroundColor === 'rgba(0, 0, 0, 0)') b = b.parentElement; "
         "return [getComputedStyle(e).color, getComputedStyle(b).backgroundColor]; })"
@@ -233,7 +268,10 @@ def test_the_whole_playground_in_time(browser: Browser, tmp_path: Path):
                 times.append(time.perf_counter() - begin)
             (tmp_path / f"{problem}.png").write_bytes(browser.screenshot())
             print(f"problem {problem}: {1e3 * np.median(times):.0f} ms from a key to the page")
-            if problem == "2" and os.environ.get("NBF_WRITE_FIGURES"):
-                write_atomically(FIGURE, browser.screenshot())
+            if problem in FIGURES and os.environ.get("NBF_WRITE_FIGURES"):
+                if problem == "4":
+                    browser.press("t")
+                    browser.wait("document.querySelector('td.truth') !== null")
+                write_atomically(ROOT / "docs" / "figures" / FIGURES[problem], browser.screenshot())
         assert browser.complaints() == []
     print(tmp_path)

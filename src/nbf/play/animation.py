@@ -1,18 +1,23 @@
-"""An episode as an animated GIF: the three beliefs side by side, one frame for each step. Needs the extra `plot`."""
+"""An episode as an animated GIF: the three beliefs side by side, one frame for each step. Needs the extra `plot`.
+
+Beliefs in a table are drawn by percent, with the truth outlined.
+"""
 
 from __future__ import annotations
 
+import functools
 import io
 import math
 
 import numpy as np
 from matplotlib.colors import to_rgb
+from matplotlib.font_manager import findfont
 from PIL import Image, ImageDraw, ImageFont
 
 from nbf.errors import InputError
 from nbf.play.problems.problem import EXACT
 from nbf.play.session import Session
-from nbf.play.telling import label
+from nbf.play.telling import label, table
 from nbf.plot.style import AGENT, BELIEF, FAINT, GOAL, INK, WALL
 
 PANEL, GAP, HEAD, FOOT = 232, 16, 58, 30
@@ -62,15 +67,17 @@ def _drawn(session: Session, number: int) -> Image.Image:
     pen = ImageDraw.Draw(image)
     said = "the start" if number == 0 else session.problem.said(frame.used, frame.action, frame.told, frame.observed)
     _write(pen, width / 2, 15.0, f"step {number}: {said}", 15, INK)
-    most = float(np.max(frame.readings[EXACT].view.probs))
+    most, tables = float(np.max(frame.readings[EXACT].view.probs)), session.problem.picture == "table"
     for place, role in enumerate(roles):
         left = GAP + place * (PANEL + GAP)
         count = session.problem.counts(frame.used)[role]
-        name = label(session, role).replace("×", "x")  # which the font of Pillow does not have
-        name = f"{name} ({count})" if count else name
+        name = f"{label(session, role)} ({count})" if count else label(session, role)
         _write(pen, left + PANEL / 2, 42.0, name, 13, INK)
-        probs = np.asarray(frame.readings[role].view.probs).reshape(session.problem.shape)
-        _belief(image, pen, session, number, probs / most, (SHARPER * left, SHARPER * HEAD))
+        if tables:
+            _table(pen, session, number, role, left)
+        else:
+            probs = np.asarray(frame.readings[role].view.probs).reshape(session.problem.shape)
+            _belief(image, pen, session, number, probs / most, (SHARPER * left, SHARPER * HEAD))
         if role != EXACT:
             js = float(frame.readings[role].view.js)
             _write(pen, left + PANEL / 2, HEAD + PANEL + 15.0, f"JS {js:.3f}", 13, INK)
@@ -125,6 +132,34 @@ def _star(pen: ImageDraw.ImageDraw, x: float, y: float, radius: float) -> None:
     pen.polygon(corners, fill=GOAL, outline=INK, width=SHARPER)
 
 
+def _table(pen: ImageDraw.ImageDraw, session: Session, number: int, role: str, left: int) -> None:
+    """A belief by percent: a row for each card, a column for each owner."""
+    frame = session.frames[number]
+    marks, rows = session.problem.marks(frame.settings, frame.world, number), table(session, number, role)
+    width, height = PANEL / (1 + len(marks["owners"])), PANEL / (1 + len(rows))
+    for column, owner in enumerate(marks["owners"]):
+        _write(pen, left + (column + 1.5) * width, HEAD + height / 2, owner, 10, INK)
+    for row, (name, shares) in enumerate(zip(marks["cards"], rows, strict=True)):
+        top = HEAD + (row + 1) * height
+        _write(pen, left + width / 2, top + height / 2, name, 10, FAINT if marks["played"][row] else INK)
+        for column in range(len(marks["owners"])):
+            corner = left + (column + 1) * width
+            box = tuple(
+                round(SHARPER * at) for at in (corner + 0.5, top + 0.5, corner + width - 0.5, top + height - 0.5)
+            )
+            share, here = (None if shares is None else shares[column]), marks["truth"][row] == column
+            fill = None if share is None else tuple(int(255 * part) for part in BELIEF(share)[:3])
+            pen.rectangle(box, fill=fill, outline=AGENT if here and share is not None else None, width=2 * SHARPER)
+            text = ("●" if here else "") if share is None else f"{100 * share:.0f}" if share else ""
+            ink = FAINT if share is None else "white" if share > 0.5 else INK
+            _write(pen, corner + width / 2, top + height / 2, text, 10, ink)
+
+
+@functools.cache
+def _font(size: int) -> ImageFont.FreeTypeFont:
+    # That of Pillow has no suits of cards.
+    return ImageFont.truetype(findfont("DejaVu Sans"), SHARPER * size)
+
+
 def _write(pen: ImageDraw.ImageDraw, x: float, y: float, text: str, size: int, colour: str) -> None:
-    font = ImageFont.load_default(SHARPER * size)
-    pen.text((SHARPER * x, SHARPER * y), text, fill=colour, font=font, anchor="mm")
+    pen.text((SHARPER * x, SHARPER * y), text, fill=colour, font=_font(size), anchor="mm")

@@ -1,6 +1,7 @@
 """A filter's state after a change in mid-episode: another particle count, another map.
 
 Everything else that changes (noise, policy, beacons) is an input of the next step, and asks nothing of the state.
+What is legal in a game of cards is told by the actions, which the update weighs.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from nbf.beliefs.particles import ParticleBelief
 from nbf.capabilities import Enumerable
 from nbf.capability import capability
 from nbf.contracts import Environment, Filter, FilterState, State
+from nbf.environments.hidden_hands import HiddenHands
 from nbf.filters.neural.state import NeuralState
 from nbf.filters.particle import ParticleState
 from nbf.resampling.optimal import optimal_resample
@@ -77,6 +79,8 @@ def _resized(
 
 def _legal(states: State, log_weights: Float[Array, " n"], environment: Environment) -> Float[Array, " n"]:
     """The weights without those of illegal states, normalised."""
+    if isinstance(environment, HiddenHands):
+        return normalize(log_weights)[0]
     kept = jnp.where(jax.vmap(environment.space.contains)(states), log_weights, -jnp.inf)
     some = jnp.any(kept > -jnp.inf)
     return jnp.where(some, normalize(jnp.where(some, kept, 0.0))[0], log_weights)

@@ -14,6 +14,9 @@ FILES = {
     "/play.css": ("play.css", "text/css; charset=utf-8"),
     "/play.js": ("play.js", "text/javascript; charset=utf-8"),
     "/draw.js": ("draw.js", "text/javascript; charset=utf-8"),
+    "/dom.js": ("dom.js", "text/javascript; charset=utf-8"),
+    "/problems.js": ("problems.js", "text/javascript; charset=utf-8"),
+    "/cards.js": ("cards.js", "text/javascript; charset=utf-8"),
     "/chart.js": ("chart.js", "text/javascript; charset=utf-8"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }

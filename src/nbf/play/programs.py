@@ -28,8 +28,8 @@ DOTS = 192
 """Particles that are drawn, at most: the heaviest."""
 COMPILING: ContextVar[Callable[[str], None]] = ContextVar("COMPILING", default=lambda text: None)
 """Who is told, in a line, that a program is being compiled for it."""
-QUICK = {"xla_backend_optimization_level": 0}
-"""Compiler options of what is not timed: half of the time to compile."""
+QUICK = {"xla_backend_optimization_level": 1}
+"""Compiler options of what is not timed: it is compiled faster. With level 0 draws of hands would take 60 ms."""
 ALARM = 0.001
 """Rate of false alarms of the surprise."""
 
@@ -119,7 +119,7 @@ class FilterPrograms:
         self._update = _Flat(lambda filter, *arguments: filter.update(*arguments))
         self._init = jax.jit(lambda filter, key, environment: filter.init(key, environment))
         self._look = jax.jit(self._looked, compiler_options=QUICK)
-        self._watch = jax.jit(_watched, compiler_options=QUICK)
+        self._watch = jax.jit(self._watched, compiler_options=QUICK)
 
     def init(self, key: Key[Array, ""], environment: Environment) -> FilterState:
         """The state before any observation.
@@ -221,6 +221,21 @@ class FilterPrograms:
         js = jnp.zeros(()) if truth is None else jensen_shannon(truth, probs)
         return View(probs, js, self._dots(state))
 
+    def _watched(
+        self,
+        filter: Filter,
+        key: Key[Array, ""],
+        before: FilterState,
+        bets: Bets,
+        observation: Observation,
+        environment: Environment,
+        policy: Policy,
+    ) -> Bets:
+        state = SurpriseState(before, bets.p, bets.log_bets, bets.steps)
+        ahead = self.problem.ahead(environment)
+        after, _ = Surprise(_Held(filter)).update(key, state, observation, ahead, policy)
+        return Bets(after.p, after.log_bets, after.steps, after.log_e, after.alarm(ALARM))
+
     def _dots(self, state: FilterState) -> Float[Array, "k 3"]:
         if isinstance(state, ParticleState):
             states, log_weights = state.states, state.log_weights
@@ -230,21 +245,8 @@ class FilterPrograms:
             return jnp.zeros((0, 3))
         heaviest = jnp.argsort(-log_weights)[:DOTS]
         share = jnp.exp(log_weights[heaviest] - jnp.max(log_weights))
-        return jnp.concatenate([self.problem.places(states[heaviest].astype(jnp.float32)), share[:, None]], axis=-1)
-
-
-def _watched(
-    filter: Filter,
-    key: Key[Array, ""],
-    before: FilterState,
-    bets: Bets,
-    observation: Observation,
-    environment: Environment,
-    policy: Policy,
-) -> Bets:
-    state = SurpriseState(before, bets.p, bets.log_bets, bets.steps)
-    after, _ = Surprise(_Held(filter)).update(key, state, observation, environment, policy)
-    return Bets(after.p, after.log_bets, after.steps, after.log_e, after.alarm(ALARM))
+        places = self.problem.places(states[heaviest].astype(jnp.float32))
+        return jnp.zeros((0, 3)) if places is None else jnp.concatenate([places, share[:, None]], axis=-1)
 
 
 def no_bets() -> Bets:

@@ -26,6 +26,8 @@ for t, (now, told, observed) in enumerate(EPISODE):
             beliefs[role] = tracker.init(filter_key(SEED, role, -1), environment)
         elif now != last:  # another map or particle count
             beliefs[role] = carried(key, tracker, beliefs[role], environment)
+        if problem.silent(told):
+            continue
         beliefs[role], info = tracker.step(key, beliefs[role], problem.observation(observed), environment, policy)
         print(f"{{t + 1:3}} {{role:8}} ESS {{info.ess:9.3f}}  log p(y) {{info.log_evidence:8.4f}}")
     last = now

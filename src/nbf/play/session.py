@@ -30,7 +30,7 @@ class Reading:
 
     view: View
     ess: float | None
-    """None before the first observation, and for the truth."""
+    """None where nothing was observed, and for the truth."""
     log_evidence: float | None
     microseconds: float | None
     recovered: bool
@@ -211,12 +211,17 @@ class Session:
             before = frame.states[role]
             if settings != frame.used:
                 before = carried(step_key, programs.filter, before, environment)
-            states[role], info, took = programs.update(step_key, before, observation, environment, policy)
-            bets = programs.watch(step_key, before, frame.readings[role].bets, observation, environment, policy)
+            bets, found = frame.readings[role].bets, (None, None, None, False)
+            if problem.silent(told):
+                states[role] = before
+            else:
+                states[role], info, took = programs.update(step_key, before, observation, environment, policy)
+                bets = programs.watch(step_key, before, bets, observation, environment, policy)
+                ess = None if role == EXACT else float(info.ess)
+                found = ess, float(info.log_evidence), took, bool(info.recovered)
             view = programs.look(states[role], environment, truth)
             truth = view.probs if role == EXACT else truth
-            ess = None if role == EXACT else float(info.ess)
-            readings[role] = Reading(view, ess, float(info.log_evidence), took, bool(info.recovered), bets)
+            readings[role] = Reading(view, *found, bets)
         return Frame(settings, after, states, readings, action, told, observed, settings)
 
     def median_microseconds(self, role: str) -> float | None:
@@ -230,8 +235,9 @@ class Session:
         """
         count = self.problem.counts(self.frame.used)[role]
         times = [
-            frame.readings[role].microseconds
+            took
             for frame in self.frames[1 : self.cursor + 1]
             if self.problem.counts(frame.used)[role] == count
+            and (took := frame.readings[role].microseconds) is not None
         ]
         return float(np.median(np.asarray(times))) if times else None

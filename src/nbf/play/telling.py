@@ -35,10 +35,8 @@ def greeting() -> dict[str, Any]:
     Returns:
         A message.
     """
-    problems = [
-        {"name": name, "title": problem.title, "actions": problem.actions, "shape": problem.shape}
-        for name, problem in PROBLEMS.items()
-    ]
+    told = ("name", "title", "actions", "shape", "picture")
+    problems = [{name: getattr(problem, name) for name in told} for problem in PROBLEMS.values()]
     counts = {PARTICLE: PARTICLE_COUNTS, NEURAL: NEURAL_COUNTS}
     return {"type": "hello", "problems": problems, "counts": counts, "most": MAX_STEPS, "alarm": ALARM}
 
@@ -50,8 +48,9 @@ def frame_message(session: Session) -> dict[str, Any]:
         session: Of the page.
 
     Returns:
-        A message: beliefs as bytes (the square root of a cell's probability over the largest of the truth, at most 1),
-        their numbers, and those of all steps.
+        A message: beliefs on a map as bytes (the square root of a cell's probability over the largest of the truth, at
+        most 1), those in a table as the probabilities of each row, None for a row without; their numbers, and those of
+        all steps.
     """
     problem, frame, now = session.problem, session.frame, session.cursor
     most = float(np.max(frame.readings[EXACT].view.probs))
@@ -67,10 +66,7 @@ def frame_message(session: Session) -> dict[str, Any]:
         "steps": session.steps,
         "said": said,
         "marks": problem.marks(frame.settings, frame.world, now),
-        "trail": [
-            _trail(problem.marks(each.settings, each.world, number))
-            for number, each in enumerate(session.frames[: now + 1])
-        ],
+        "trail": _trail(session) if problem.picture == "map" else [],
         "most": most,
         "filters": filters,
         "history": {role: _history(session, role) for role in frame.readings},
@@ -79,15 +75,18 @@ def frame_message(session: Session) -> dict[str, Any]:
 
 
 def _filter(session: Session, role: str, most: float) -> dict[str, Any]:
-    reading = session.frame.readings[role]
-    shades = np.sqrt(np.minimum(reading.view.probs / most, 1.0))
-    dots = np.asarray(reading.view.dots, np.float32)
-    return {
+    reading, drawn = session.frame.readings[role], {}
+    if session.problem.picture == "table":
+        drawn["table"] = table(session, session.cursor, role)
+    else:
+        shades = np.sqrt(np.minimum(reading.view.probs / most, 1.0))
+        drawn["shades"] = _bytes(np.rint(255 * shades).astype(np.uint8))
+        dots = np.asarray(reading.view.dots, np.float32)
+        drawn["dots"] = [[round(float(value), 3) for value in dot] for dot in dots if dot[2] > 0]
+    return drawn | {
         "role": role,
         "label": label(session, role),
         "count": session.problem.counts(session.frame.used)[role],
-        "shades": _bytes(np.rint(255 * shades).astype(np.uint8)),
-        "dots": [[round(float(value), 3) for value in dot] for dot in dots if dot[2] > 0],
         "js": None if role == EXACT else _number(reading.view.js),
         "ess": _number(reading.ess),
         "evidence": _number(reading.log_evidence),
@@ -109,9 +108,28 @@ def _history(session: Session, role: str) -> dict[str, list[float | None]]:
     }
 
 
-def _trail(marks: dict[str, Any]) -> list[float]:
-    """Where whoever moves is."""
-    return marks.get("boat", marks["agent"])
+def _trail(session: Session) -> list[list[float]]:
+    """Where whoever moves was at each step."""
+    marks = [
+        session.problem.marks(frame.settings, frame.world, number)
+        for number, frame in enumerate(session.frames[: session.cursor + 1])
+    ]
+    return [mark.get("boat", mark["agent"]) for mark in marks]
+
+
+def table(session: Session, number: int, role: str) -> list[list[float] | None]:
+    """Read a belief as the rows of a table.
+
+    Args:
+        session: Of the episode.
+        number: Of the step.
+        role: Of the filter.
+
+    Returns:
+        For each row the probability of each column; None for a row that is no question any more.
+    """
+    cells = np.asarray(session.frames[number].readings[role].view.probs, float).reshape(session.problem.shape)
+    return [(row / row.sum()).round(4).tolist() if row.sum() > 0 else None for row in cells]
 
 
 def _number(value: Any) -> float | None:

@@ -32,7 +32,7 @@ class World:
 
     hidden: np.ndarray
     """The true state, which the filters do not see."""
-    public: tuple[float, ...] = ()
+    public: tuple[float | int, ...] = ()
     """What is seen by all, such as where a boat is and where it heads."""
 
 
@@ -52,7 +52,7 @@ class Problem(ABC):
         observed: What is observed, as JSON has it.
         role: One of `ROLES`.
         count: Of the filter's particles.
-        states: A set of n states.
+        states: A set of n states, as numbers.
     """
 
     name: ClassVar[str]
@@ -61,6 +61,8 @@ class Problem(ABC):
     """What a user may do in a step; the last one leaves the choice to the agent."""
     shape: ClassVar[tuple[int, int]]
     """Cells of the picture of a belief: rows, from the top, and columns."""
+    picture: ClassVar[str] = "map"
+    """How a belief is shown: as a map, or as a table, whose rows are distributions over its columns."""
     reference: ClassVar[str]
     """What the first filter is, for the page."""
 
@@ -103,16 +105,27 @@ class Problem(ABC):
         """The probability of each cell of the picture, row by row; to be traced."""
 
     @abstractmethod
-    def places(self, states: Float[Array, "n 2"]) -> Float[Array, "n 2"]:
-        """Where states are in the picture, as (row, column); the upper left corner is (0, 0). To be traced."""
-
-    @abstractmethod
     def marks(self, settings: Settings, world: World, time: int) -> dict[str, Any]:
-        """What else is drawn, in the picture's coordinates, (row, column): `agent`, and what the problem has."""
+        """What else is drawn. On a map, in the picture's coordinates, (row, column): `agent`, and what the problem has.
+        Beside a table: `owners` of the columns, `cards` of the rows, `truth` (the column of each row), and more."""
 
     @abstractmethod
     def said(self, settings: Settings, action: str, told: Told, observed: int | float) -> str:
         """What happened in a step, for a reader."""
+
+    def places(self, states: Float[Array, "n d"]) -> Float[Array, "n 2"] | None:
+        """Where states are on a map, as (row, column); the upper left corner is (0, 0). To be traced. None, unless
+        overridden: they are nowhere."""
+        return None
+
+    def silent(self, told: Told) -> bool:
+        """Whether a step tells the filters nothing, who then stay as they are; unless overridden, no step is."""
+        return False
+
+    def ahead(self, environment: Environment) -> Environment:
+        """The environment as it is known before the step's observation, which predictions are made in; the same,
+        unless overridden. To be traced."""
+        return environment
 
     def stands(self, settings: Settings, world: World) -> None:
         """Raise `InputError` unless the true state is possible with these settings; unless overridden, it is."""

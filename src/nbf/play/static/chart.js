@@ -23,7 +23,7 @@ function nice(low, high) {
   return [1, 2, 5, 10].map((k) => k * step).find((k) => (high - low) / k <= 3.5);
 }
 
-// lines: [role, numbers by step or null]; `limit` is a dashed level; `least` the least range of the axis.
+// lines: [role, numbers by step or null], with a gap where only others have a number; `limit` is a dashed level; `least` the least range of the axis.
 export function chart(canvas, lines, now, { least, limit }) {
   const [pen, width, height] = sharp(canvas);
   const told = lines.flatMap(([, values]) => values).filter((value) => value !== null);
@@ -53,7 +53,7 @@ export function chart(canvas, lines, now, { least, limit }) {
     pen.beginPath();
     let down = false;
     values.forEach((value, step) => {
-      if (value === null) { down = false; return; }
+      if (value === null) { down &&= lines.every(([, others]) => others[step] === null); return; }
       if (down) pen.lineTo(x(step), y(value)); else pen.moveTo(x(step), y(value));
       down = true;
     });

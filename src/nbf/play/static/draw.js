@@ -14,7 +14,7 @@ function ramp(colours) {
     return stops[low].map((value, k) => Math.round(value + (at - low) * (stops[low + 1][k] - value)));
   });
 }
-const RAMPS = { light: ramp(LIGHT), dark: ramp(DARK) };
+export const RAMPS = { light: ramp(LIGHT), dark: ramp(DARK) };
 
 export function bytes(text) {
   return Uint8Array.from(atob(text), (c) => c.charCodeAt(0));

@@ -1,28 +1,14 @@
 // The page: keys, buttons and the websocket. What is believed comes from the server; nothing is computed here.
 
-import { belief, bytes } from "/draw.js";
+import { choose as chooseCard, fillTable, showGame } from "/cards.js";
 import { chart, sample } from "/chart.js";
+import { $, element } from "/dom.js";
+import { belief, bytes } from "/draw.js";
+import { AUTO, SETTINGS, SIGNS, TOOLS, UNITS } from "/problems.js";
 
-const $ = (id) => document.getElementById(id);
 const ARROWS = { ArrowUp: "up", ArrowDown: "down", ArrowLeft: "left", ArrowRight: "right" };
-const SIGNS = { up: "↑", down: "↓", left: "←", right: "→", scan: "scan", stay: "stay" };
 const STEPS = { up: [-1, 0], down: [1, 0], left: [0, -1], right: [0, 1] };
 const HALF = 5; // of Triangulation's square
-const TOOLS = {
-  gridworld: [["none", "Steer only", "Choose a tool to redraw the map."],
-    ["walls", "Draw walls", "Click or drag over cells; or arrows, then Enter."],
-    ["goal", "Move the goal", "Click a cell; or arrows, then Enter. The filters are told."]],
-  triangulation: [["none", "Steer only", "Choose the tool to move beacons."],
-    ["beacons", "Move beacons", "Drag a beacon; or arrows to move it, Enter for the next one."]],
-  lake: [["none", "Steer only", "The filters are told where the boat is. The transponder never moves."]],
-};
-const SETTINGS = {
-  gridworld: [["walks", "The agent walks to its goal", { straight: "straight", roughly: "roughly", anywhere: "does not care" }],
-    ["error", "Wrong observations", [0.01, 0.6, 0.01]]],
-  triangulation: [["error", "Noise of a reading", [0.1, 1.5, 0.05]], ["motion", "Noise of a move", [0.02, 0.5, 0.02]]],
-  lake: [["reach", "Reach of the receiver", [2, 6, 0.25]], ["error", "Rings for nothing", [0.02, 0.25, 0.01]]],
-};
-const AUTO = { gridworld: "Agent acts", triangulation: "Agent acts", lake: "Boat sails on" };
 const CHARTS = [
   ["js", "JS to the exact belief, nats", { least: [0, 0.1] }],
   ["evidence", "log p(y), nats", { least: [-1, 0] }],
@@ -93,7 +79,7 @@ function receive(message) {
     return;
   }
   if (message.type === "frame") {
-    for (const filter of message.filters) filter.shades = bytes(filter.shades);
+    for (const filter of message.filters) if (filter.shades) filter.shades = bytes(filter.shades);
     page.frame = message;
     remember("recipe", JSON.stringify(message.recipe));
     notice("");
@@ -120,6 +106,7 @@ function save({ name, media, data }) {
 
 // ---- what is asked ------------------------------------------------------------------------------------------------
 
+const onMap = () => problem().picture === "map";
 const problem = () => page.hello.problems.find((each) => each.name === page.frame.problem);
 function act(action) { if (problem().actions.includes(action)) send({ type: "act", action }); }
 function go(step) { if (step >= 0 && step <= page.frame.steps) send({ type: "go", step }); }
@@ -128,16 +115,6 @@ function begin(name) { send({ type: "new", problem: name, seed: Math.floor(Math.
 
 // ---- building -----------------------------------------------------------------------------------------------------
 
-function element(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) {
-    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-    else if (value !== null && value !== false) made.setAttribute(key, value);
-  }
-  made.append(...children);
-  return made;
-}
-
 function buildProblems() {
   $("problems").replaceChildren(...page.hello.problems.map(({ name, title }, k) =>
     element("button", { type: "button", "data-problem": name, title: `${k + 1}`, onclick: () => begin(name) }, title)));
@@ -145,14 +122,18 @@ function buildProblems() {
 
 function buildFor(frame) {
   page.built = frame.problem; page.tool = "none"; page.cursor = null; page.beacon = 0;
-  $("pad").replaceChildren(...problem().actions.filter((each) => each !== "auto").map((action) =>
+  $("steer").firstElementChild.textContent = onMap() ? "Steer" : "Play";
+  $("tools").firstElementChild.textContent = onMap() ? "On the map" : "The deal";
+  $("cards").hidden = onMap();
+  $("auto").disabled = false;
+  $("pad").replaceChildren(...problem().actions.filter((each) => onMap() && each !== "auto").map((action) =>
     element("button", { type: "button", "data-action": action, "aria-label": action, onclick: () => act(action) }, SIGNS[action])));
   $("auto").textContent = AUTO[frame.problem];
   $("toolbox").replaceChildren(...TOOLS[frame.problem].map(([name, title]) =>
     element("button", { type: "button", "data-tool": name, onclick: () => choose(name) }, title)));
   $("panels").replaceChildren(...frame.filters.map(buildPanel));
   $("settings").replaceChildren($("settings").querySelector("legend"), ...SETTINGS[frame.problem].map(buildSetting),
-    ...["particle", "neural"].map((role) => buildSetting([role, `Particles, ${role} filter`, Object.fromEntries(page.hello.counts[role].map((n) => [n, String(n)]))])));
+    ...["particle", "neural"].map((role) => buildSetting([role, `${capital(unit(role))}, ${role} filter`, Object.fromEntries(page.hello.counts[role].map((n) => [n, String(n)]))])));
   $("charts").replaceChildren(element("div", { id: "legend" }, ...frame.filters.map(({ role, label }) => {
     const line = element("canvas", { "data-role": role });
     return element("span", {}, line, label);
@@ -160,15 +141,20 @@ function buildFor(frame) {
 }
 
 function buildPanel(filter) {
+  const shown = onMap() ? buildMap(filter) : element("table", { class: "belief", "aria-label": `Belief of: ${filter.label}` });
+  const numbers = [["js", "JS"], ["ess", "ESS"], ["evidence", "log p(y)"], ["p", "p"], ["microseconds", "µs"]].map(([name, title]) =>
+    element("div", {}, element("dt", {}, title), element("dd", { "data-number": name })));
+  return element("figure", { class: "panel", "data-role": filter.role },
+    element("figcaption", {}, filter.label, element("span", {}), element("em", {})), shown, element("dl", {}, ...numbers));
+}
+
+function buildMap(filter) {
   const canvas = element("canvas", { class: "belief", role: "img", "aria-label": `Belief of: ${filter.label}` });
   canvas.addEventListener("pointerdown", (event) => pressed(event, canvas));
   canvas.addEventListener("pointermove", (event) => dragged(event, canvas));
   canvas.addEventListener("pointerup", released);
   canvas.addEventListener("pointercancel", () => { page.stroke = null; render(); });
-  const numbers = [["js", "JS"], ["ess", "ESS"], ["evidence", "log p(y)"], ["p", "p"], ["microseconds", "µs"]].map(([name, title]) =>
-    element("div", {}, element("dt", {}, title), element("dd", { "data-number": name })));
-  return element("figure", { class: "panel", "data-role": filter.role },
-    element("figcaption", {}, filter.label, element("span", {}), element("em", {})), canvas, element("dl", {}, ...numbers));
+  return canvas;
 }
 
 function buildSetting([name, title, kind]) {
@@ -187,6 +173,8 @@ function buildSetting([name, title, kind]) {
 
 // ---- showing ------------------------------------------------------------------------------------------------------
 
+const unit = (role) => UNITS[page.frame.problem]?.[role] || "particles";
+const capital = (text) => text[0].toUpperCase() + text.slice(1);
 const NUMBER = { js: 3, ess: 1, evidence: 2, p: 2, microseconds: 0 };
 
 function render() {
@@ -207,11 +195,13 @@ function render() {
     if (told) told.textContent = Number(frame.settings[input.dataset.setting].toFixed(3));
   }
   const marks = page.stroke ? page.stroke.marks : frame.marks;
+  if (!onMap()) showGame(marks, act);
   for (const filter of frame.filters) {
     const panel = $("panels").querySelector(`[data-role="${filter.role}"]`);
-    panel.querySelector("span").textContent = filter.count ? `${filter.count} particles` : "";
+    panel.querySelector("span").textContent = filter.count ? `${filter.count} ${unit(filter.role)}` : "";
     panel.querySelector("em").textContent = filter.recovered ? "all weights were 0" : filter.alarm ? "surprised" : "";
-    belief(panel.querySelector("canvas"), problem().shape, filter, marks, frame.trail, theme(), cursor(marks));
+    if (onMap()) belief(panel.querySelector("canvas"), problem().shape, filter, marks, frame.trail, theme(), cursor(marks));
+    else fillTable(panel.querySelector("table"), filter.table, marks, page.tool === "deal", theme());
     for (const told of panel.querySelectorAll("[data-number]")) {
       const value = filter[told.dataset.number];
       told.textContent = value === null ? "–" : value.toFixed(NUMBER[told.dataset.number]);
@@ -314,7 +304,8 @@ function typed(event) {
   if (on && (event.key in ARROWS || event.key === " " || event.key === "Enter")) return;
   if (button && (event.key === " " || event.key === "Enter")) return;
   const names = TOOLS[page.frame.problem].map(([name]) => name), key = event.key.toLowerCase();
-  if (event.key in ARROWS) { if (page.tool === "none") act(ARROWS[event.key]); else moveCursor(ARROWS[event.key]); }
+  if (event.key in ARROWS && !onMap()) chooseCard(event.key === "ArrowLeft" || event.key === "ArrowUp" ? -1 : 1);
+  else if (event.key in ARROWS) { if (page.tool === "none") act(ARROWS[event.key]); else moveCursor(ARROWS[event.key]); }
   else if (key === " " || key === "a") act("auto");
   else if (key === "s") { act("scan"); act("stay"); }
   else if (key === ",") go(page.frame.step - 1);
@@ -326,7 +317,7 @@ function typed(event) {
   else if (key === "g" && page.frame.step) send({ type: "export", kind: "gif" });
   else if (key === "p" && page.frame.step) send({ type: "export", kind: "python" });
   else if (key === "d") toggleTheme();
-  else if (["1", "2", "3"].includes(key)) begin(page.hello.problems[Number(key) - 1].name);
+  else if (page.hello.problems[Number(key) - 1]) begin(page.hello.problems[Number(key) - 1].name);
   else return;
   event.preventDefault();
 }
