@@ -308,7 +308,8 @@ def test_every_step_has_its_own_randomness(uninterrupted, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"config": replace(SHORT, steps=60)}, "config"),
+        ({"config": replace(SHORT, steps=60, schedule="cosine")}, "config"),
+        ({"config": replace(SHORT, steps=60, patience=1)}, "config"),
         ({"config": replace(SHORT, batch=5)}, "config"),
         ({"config": replace(SHORT, samples=10)}, "config"),
         ({"config": replace(SHORT, optimizer="nadam")}, "config"),
@@ -325,6 +326,17 @@ def test_a_run_with_other_settings_is_not_resumed(change, what, stopped):
     with pytest.raises(InputError, match=what):
         train(**{"config": SHORT, "resume": stopped, **change})
     assert stopped.read_bytes() == before
+
+
+def test_a_run_of_a_constant_rate_can_be_lengthened(uninterrupted, tmp_path):
+    """It ends as the run that was to be longer from the beginning, bit for bit; and it cannot go back."""
+    path = tmp_path / "run.safetensors"
+    train(replace(SHORT, steps=25), resume=path)
+    assert_same(train(resume=path), uninterrupted)
+    before = path.read_bytes()
+    with pytest.raises(InputError, match="has come to step 40 already, beyond the 25"):
+        train(replace(SHORT, steps=25), resume=path)
+    assert path.read_bytes() == before
 
 
 def damaged(path, **metadata):

@@ -160,7 +160,8 @@ def train(
         config: Settings of the run.
         key: Random key of the run.
         resume: File of the run in progress, written every half minute and on interruption (Ctrl-C or a termination
-            signal). If it exists, the run continues from it.
+            signal). If it exists, the run continues from it, at a constant learning rate also to more `steps` than
+            it was to have.
         progress: Whether to show a progress bar.
         title: Title of the progress bar.
         purpose: What is trained on what; a `resume` file with another purpose is refused.

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Key, PyTree
 from nbf.errors import InputError
 from nbf.files import checkpoint
 from nbf.training import intervals
-from nbf.training.config import FitConfig, described
+from nbf.training.config import FitConfig, described, last_step
 
 
 class TrainingRun:
@@ -94,12 +94,14 @@ class TrainingRun:
     def load(self, path: Path) -> None:
         """Continue from a file; raise `InputError` if it is damaged or belongs to another run.
 
+        At a constant learning rate, without `patience`, a run of another length is the same run as far as it has come.
+
         Args:
             path: File that `save` wrote.
         """
         metadata, _ = checkpoint.read_file(path)
         for name, value in self.identity.items():
-            if metadata.get(name) != value:
+            if metadata.get(name) != value and not (name == "config" and self._differs_in_length(metadata.get(name))):
                 raise InputError(
                     f"{path} is a run with another {name} ({metadata.get(name)}, now {value}). "
                     "Resume it with its own settings, or remove the file to start anew."
@@ -110,6 +112,11 @@ class TrainingRun:
                 raise ValueError(f"it took {self.seconds} seconds")
         except (KeyError, ValueError) as error:
             raise InputError(f"{path} is a damaged run ({error}). Remove it to start anew.") from error
+        if (come := chunks * intervals.CHUNK) > last_step(self.config):
+            raise InputError(
+                f"{path} has come to step {come} already, beyond the {self.config.steps} of the config. "
+                "Ask for at least as many steps, or remove the file to start anew."
+            )
         checks = chunks * intervals.CHUNK // intervals.CHECK_EVERY if self.config.patience else 0
         more: dict[str, tuple[int, ...]] = {"losses": (chunks,)} | ({"held_out": (checks,)} if checks else {})
         _, leaves = checkpoint.read_file(path, (self.parameters, self.state), more)
@@ -118,6 +125,16 @@ class TrainingRun:
         if not all(values.dtype == np.float64 and np.isfinite(values).all() for values in numbers.values()):
             raise InputError(f"{path} is a damaged run: it holds a loss that is not finite. Remove it to start anew.")
         self.parameters, self.state = checkpoint.fill((self.parameters, self.state), leaves, path)
+
+    def _differs_in_length(self, found: str | None) -> bool:
+        """Whether a file's config differs in its number of steps alone, which a constant rate does not see."""
+        if self.config.schedule != "constant" or self.config.patience or found is None:
+            return False
+        try:
+            known = checkpoint.read_note(found)
+            return {**known, "steps": self.config.steps} == described(self.config)
+        except (TypeError, ValueError, RecursionError):
+            return False
 
     def _finite(self, loss: Float[Array, ""], step: int) -> float:
         if not np.isfinite(loss):

@@ -47,22 +47,44 @@ class TrainingRun:
         return self.folder / "model.safetensors"
 
     def train(self) -> Path:
-        """Train, or resume a training that was stopped; returns the path of the model.
+        """Train, or resume a training that was stopped or, at a constant rate, shorter; returns the path of the model.
 
         If another process is training it, that one is waited for.
         """
-        if not self.path.exists():
+        if self._wanted():
             with alone(self.folder):
-                if not self.path.exists():
+                if self._wanted():
                     self._train()
         self.check_same()
         return self.path
+
+    def _wanted(self) -> bool:
+        """Whether there is no model yet, or one of fewer steps whose training can go on."""
+        if not self.path.exists():
+            return True
+        wanted, found = training_settings(self.training), self._found()
+        if not self._progress.exists() or self.training.schedule != "constant" or not isinstance(found, dict):
+            return False
+        steps = found.get("steps")
+        return {**found, "steps": self.training.steps} == wanted and type(steps) is int and steps < self.training.steps
+
+    @property
+    def _progress(self) -> Path:
+        """The file of the run in progress, which is kept."""
+        return self.folder / "training.safetensors"
+
+    def _found(self) -> Any:
+        """The settings that the model was trained with; None if its file does not say."""
+        try:
+            return read_note(read_file(self.path)[0].get("training", "null"))
+        except ValueError:
+            return None
 
     def _train(self) -> None:
         parameters, key = (prng.stream(self.seed, *self.stream, name) for name in ("parameters", "training"))
         fitted = train(
             self.model.build(parameters), self.source(), self.training, key=key,
-            resume=self.folder / "training.safetensors", title=self.title, loss=self.loss,
+            resume=self._progress, title=self.title, loss=self.loss,
         )  # fmt: skip
         self._save(fitted)
 
@@ -84,14 +106,10 @@ class TrainingRun:
         """Raise if there is a model already that was trained with other settings."""
         if not self.path.exists():
             return
-        found, wanted = read_file(self.path)[0].get("training", "null"), training_settings(self.training)
-        try:
-            same = read_note(found) == wanted
-        except ValueError:
-            same = False
-        if not same:
+        found, wanted = self._found(), training_settings(self.training)
+        if found != wanted:
             raise InputError(
-                f"{self.path} was trained with other settings ({found}, now {json.dumps(wanted)}). "
+                f"{self.path} was trained with other settings ({json.dumps(found)}, now {json.dumps(wanted)}). "
                 "Ask for its own, remove it to train anew, or keep both by choosing another folder with --runs."
             )
 

@@ -109,7 +109,7 @@ def cell(entry: Summary | None, digits: int, *, mixed: bool = False, exact: bool
     if entry is None:
         return MISSING
     error = "" if entry.se is None else f" ± {entry.se:.{digits}f}"
-    return f"{entry.value:.{digits}f}{error}{marks(entry.over, mixed=mixed, exact=exact)}"
+    return f"{entry.value:z.{digits}f}{error}{marks(entry.over, mixed=mixed, exact=exact)}"
 
 
 def marks(over: Over, *, mixed: bool = False, exact: bool = False) -> str:

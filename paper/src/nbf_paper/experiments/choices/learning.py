@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nbf.errors import InputError
-from nbf_paper.experiments.choices.experiment import Amount, Experiment
+from nbf_paper.experiments.choices.experiment import Amount, Experiment, Part
 from nbf_paper.experiments.job import Job
 from nbf_paper.names import LEARNED, LEARNED_CHANGES, ZOO
 from nbf_paper.report.tables import Page
@@ -50,3 +50,7 @@ class Learning(Experiment):
         from nbf_paper.report import learning
 
         return learning.page(folder)
+
+    @classmethod
+    def parts(cls) -> tuple[Part, ...]:
+        return (Part(cls(), seeds=2),)
