@@ -102,8 +102,10 @@ CROSSING_SIMULATORS = (ACROBOT, TOUCH)
 """Simulators that are not JAX, with which filters are timed."""
 TIMES_ENDING = "-times"
 """The end of a configuration's name in the records of these times."""
-PLANNING = ("light-dark", "source", "maze-tag")
+PLANNING = ("light-dark", "source", "maze-tag", "vdp-tag", "walk")
 """The problems of the experiment on search."""
+PLANNING_LISTED = PLANNING[:3]
+"""Those whose hidden states are listed, so that branches can be chosen."""
 VALUE_CHANGES = {
     "walk": ("beacons", "readings", "motion"),
     "chase": ("random", "goal", "comes", "noise", "turned", "grids"),

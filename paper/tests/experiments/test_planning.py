@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,8 +11,10 @@ from tolerances import FLOAT
 
 import nbf
 from nbf_paper.experiments.planning import PlanningJob, Rows
+from nbf_paper.experiments.planning_decisions import DISCOUNT
 from nbf_paper.experiments.planning_play import Game, Searching, played
-from nbf_paper.experiments.planning_worlds import DISCOUNT, PROBLEMS, mazes
+from nbf_paper.experiments.planning_problems import PROBLEMS
+from nbf_paper.experiments.planning_worlds import LISTED, mazes
 from nbf_paper.zoo.mazes import MOVES, SPACE
 
 
@@ -42,16 +42,16 @@ def optimal(steps: np.ndarray, prize: float, size: int, goal: int) -> np.ndarray
 def test_the_leaf_value_of_light_dark_is_that_of_a_known_state():
     asked = PROBLEMS["light-dark"]()
     states = jnp.arange(61, dtype=jnp.int32)[:, None]
-    over = asked.world.begin(jax.random.key(0))
+    over = asked.world.init(jax.random.key(0))[1]
     found = jax.vmap(lambda hidden: asked.value((hidden, over), asked.world))(states)
     np.testing.assert_allclose(found, optimal(np.array([-10, -1, 1, 10]), 100.0, 61, 30), **FLOAT)
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("name", LISTED)
 def test_a_step_that_ends_an_episode_is_worth_its_prize(name: str, key):
     """And until the end it is known that what is hidden is not where one stands."""
     asked = PROBLEMS[name]()
-    world = replace(asked.world, given=asked.given(key))
+    world = asked.drawn(key)
     for number in range(20):
         move_key, start_key, look_key = jax.random.split(jax.random.fold_in(key, number), 3)
         state = world.init(start_key)

@@ -1,14 +1,14 @@
 """Search on beliefs: the return of the same search with the belief of each filter.
 
 Filter and search share a limit of simulator calls for each decision: what a filter does not use, the search has. The
-belief of the exact filter is the ceiling, and costs nothing; so does that of the prior, which never sees anything. All
-play in the same worlds from the same starts.
+ceiling is the belief of the exact filter, over real vectors that of a reference: a point-mass filter or many particles.
+It costs nothing, nor does the prior, which never sees anything. All play in the same worlds from the same starts.
 
 | metric | |
 |---|---|
 | `return` | discounted, of an episode |
 | `return_equal_time` | the same where the limit is one of time: as many calls as fit beside the filter's update |
-| `right` | share of episodes that ended with a gain |
+| `right` | share of episodes that ended with what was sought |
 | `log_score` | log score of the true hidden state, mean over the steps |
 | `search_calls` | simulator calls of the search, mean over its decisions |
 | `update_ms`, `search_us` | time of an update of one filter; of one call of the search |
@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nbf import prng
+from nbf.contracts import Filter
 from nbf.errors import InputError
 from nbf.evaluation.batches import mean_and_error
 from nbf.filters.branching import BranchingFilter
@@ -39,8 +40,9 @@ from nbf_paper.experiments import demands
 from nbf_paper.experiments.demands import Demand, Size
 from nbf_paper.experiments.injected import InjectedParticleFilter
 from nbf_paper.experiments.job import Counter, Job
+from nbf_paper.experiments.planning_decisions import Decisions
 from nbf_paper.experiments.planning_play import Game, Scores, Searching, played
-from nbf_paper.experiments.planning_worlds import PROBLEMS, Decisions
+from nbf_paper.experiments.planning_problems import PROBLEMS
 from nbf_paper.experiments.rows import FilterRow
 from nbf_paper.experiments.zoo_job import ZooTraining
 from nbf_paper.records import ALL, Record
@@ -50,6 +52,12 @@ EPISODE_SECONDS = 3.0
 """Of all rows of one episode, about."""
 TIMED = 20
 """Runs whose shortest is the time of an update or a search."""
+
+
+FIT = {"walk": "point-mass filter of 60, wall band of 0.5"}
+"""What `nbf.fit` is told that is not its default."""
+GOALS = {"vdp-tag": {"directions": 16, "look": 1.0}, "walk": {"scan": 0.1, "left_out": 2.0}}
+"""What a search adds up that is not the task, and how many directions there are."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +71,7 @@ class Rows:
     branching_filters: tuple[int, ...] = ()
     """Without a network, but with the neural filters' knowledge of the transition probabilities."""
     references: bool = True
-    """Whether the exact filter and the prior are among them."""
+    """Whether the ceiling and the prior are among them."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -76,8 +84,8 @@ class Rows:
             told["branching_filters"] = self.branching_filters
         return told if self.references else {**told, "references": False}
 
-    def made(self, fitted: FittedModel) -> list[FilterRow]:
-        """The filters."""
+    def made(self, fitted: FittedModel, reference: Filter) -> list[FilterRow]:
+        """The filters. The reference is exact, or stands for what is."""
         kinds: list[tuple[str, tuple[int, ...], Callable[[int], Any]]] = [
             ("pf", self.particle_filters, ParticleFilter),
             ("pf-injected", self.injected_filters, lambda n: InjectedParticleFilter(ParticleFilter(n))),
@@ -88,8 +96,8 @@ class Rows:
         rows = [FilterRow(make(n), name, "", n, n) for name, sizes, make in kinds for n in sizes]
         if not self.references:
             return rows
-        exact = ExactFilter()
-        return [FilterRow(exact, "exact", "", 0, 0), FilterRow(PredictionFilter(exact), "prior", "", 0, 0), *rows]
+        name = "exact" if isinstance(reference, ExactFilter) else "reference"
+        return [FilterRow(reference, name, "", 0, 0), FilterRow(PredictionFilter(reference), "prior", "", 0, 0), *rows]
 
 
 @dataclass(frozen=True)
@@ -128,9 +136,10 @@ class PlanningJob(Job):
     @property
     def settings(self) -> dict[str, Any]:
         return {
-            "problem": self.problem, "seed": self.seed, "training": {"fit": "defaults", "steps": self.steps},
-            "episodes": self.episodes, "calls": self.calls, "search": self.searching.settings,
-            "rows": self.rows.settings,
+            "problem": self.problem, "seed": self.seed,
+            "training": {"fit": FIT.get(self.problem, "defaults"), "steps": self.steps},
+            "episodes": self.episodes, "calls": self.calls,
+            "search": self.searching.settings | GOALS.get(self.problem, {}), "rows": self.rows.settings,
         }  # fmt: skip
 
     @property
@@ -150,12 +159,13 @@ class PlanningJob(Job):
 
     def training_run(self, runs: Path) -> ZooTraining:
         asked = self.asked
-        known = Problem(asked.name, asked.family, asked.horizon, ExactFilter(), "exact")
-        return ZooTraining(runs / "planning" / asked.name / str(self.seed), known, self.seed, self.steps)
+        known = Problem(asked.name, asked.family, asked.horizon, asked.reference, "that of the search")
+        folder = runs / "planning" / asked.name / str(self.seed)
+        return ZooTraining(folder, known, self.seed, self.steps, asked.training)
 
     def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
         game, records = Game(self.asked, self.searching), []
-        for row in self.rows.made(self.training_run(runs).load()):
+        for row in self.rows.made(self.training_run(runs).load(), game.asked.reference):
             bar.describe(f"{self.title}: {row.label}")
             found = self.played(game, row, self.calls - row.calls)
             bar.advance(self.episodes)
@@ -186,6 +196,7 @@ class PlanningTimeJob(PlanningJob):
     beside the update into the time of a search of `calls` without any filter."""
 
     timed: ClassVar[bool] = True
+    episodes: int = 32
 
     @property
     def title(self) -> str:
@@ -198,9 +209,9 @@ class PlanningTimeJob(PlanningJob):
     def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
         game, records = Game(self.asked, self.searching), []
         per_call = search_seconds(game, self.calls)
-        for row in self.rows.made(self.training_run(runs).load()):
+        for row in self.rows.made(self.training_run(runs).load(), game.asked.reference):
             bar.describe(f"{self.title}: {row.label}")
-            free = row.name in ("exact", "prior")
+            free = row.name in ("exact", "reference", "prior")
             taken = 0.0 if free else update_seconds(game, row)
             calls = max(0, self.calls - round(taken / per_call))
             records.append(self.told(row, "return_equal_time", self.played(game, row, calls).returns))
@@ -215,8 +226,9 @@ def search_seconds(game: Game, calls: int) -> float:
     """The time of one call of a search, from one decision with so many."""
     keys = jax.random.split(prng.stream(0, "planning", "time"), 1)
     worlds, states, _ = game.starts(keys)
-    tracked = game.begun(ExactFilter(), keys, states, worlds)
-    roots = game.rooted(ExactFilter(), keys, tracked, states, worlds)
+    reference = game.asked.reference
+    tracked = game.begun(reference, keys, states, worlds)
+    roots = game.rooted(reference, keys, tracked, states, worlds)
 
     def search() -> int:
         return int(game.decided(keys, roots, worlds, jnp.zeros(1, bool), jnp.int32(calls))[1][0])

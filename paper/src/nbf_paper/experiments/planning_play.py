@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PyTree
 
-from nbf.contracts import Filter, FilterState
+from nbf.capabilities import ContinuousSpace, FiniteSpace
+from nbf.capability import capability, require
+from nbf.contracts import Belief, Filter, FilterState, State, StateSpace
 from nbf.planning import TreeSearch
-from nbf_paper.experiments.planning_worlds import Decisions, World
-
-UNIFORM = 1e-3
-"""Share of the uniform distribution with which a belief is scored, as in the zoo."""
+from nbf_paper.experiments.planning_decisions import Decisions, World
+from nbf_paper.experiments.zoo_scores import UNIFORM, log_density
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Scores(NamedTuple):
     log_score: Float[np.ndarray, " episodes"]
     """Of the true hidden state under the belief after each observation, mean over the steps but that which ends it."""
     right: Float[np.ndarray, " episodes"]
-    """1 if the episode was ended with a gain, else 0."""
+    """1 if the episode ended with what was sought, else 0."""
     calls: Float[np.ndarray, " episodes"]
     """Of a search, mean over its decisions."""
 
@@ -70,7 +70,7 @@ class Game(eqx.Module):
 
         def one(key: Key[Array, ""]) -> tuple[World, PyTree, Array]:
             given_key, start_key = jax.random.split(key)
-            world = replace(self.asked.world, given=self.asked.given(given_key))
+            world = self.asked.drawn(given_key)
             state = world.init(start_key)
             return world, state, self.asked.task.is_over(state, world)
 
@@ -84,7 +84,7 @@ class Game(eqx.Module):
 
         def one(key: Key[Array, ""], root: PyTree, world: World, over: Array) -> tuple[PyTree, Array, Array]:
             search = self.searching.search(self.asked, jnp.where(over, 0, calls))
-            found = search.search(key, root, world, self.asked.task)
+            found = search.search(key, root, world, self.asked.goal or self.asked.task)
             return found.action, found.calls, found.invalid
 
         return jax.vmap(one)(keys, roots, worlds, over)
@@ -107,7 +107,7 @@ class Game(eqx.Module):
         """The states of a filter before any observation."""
 
         def one(key: Key[Array, ""], state: PyTree, world: World) -> FilterState:
-            return filter.init(key, world.at(state[1], state[1]))
+            return filter.init(key, world.still(state[1]))
 
         return jax.vmap(one)(keys, states, worlds)
 
@@ -118,7 +118,7 @@ class Game(eqx.Module):
         """The states from which each search starts: draws of the belief, with what is public."""
 
         def one(key: Key[Array, ""], tracked: FilterState, state: PyTree, world: World) -> PyTree:
-            belief = filter.belief(tracked, world.at(state[1], state[1]))
+            belief = filter.belief(tracked, world.still(state[1]))
             count = self.searching.simulations
             public = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *leaf.shape)), state[1])
             return belief.sample(key, count), public
@@ -134,12 +134,20 @@ class Game(eqx.Module):
 
         def one(key: Key[Array, ""], tracked: FilterState, state: PyTree, action: PyTree, new: PyTree, seen: PyTree,
                 world: World) -> tuple[FilterState, Array]:  # fmt: skip
-            now = world.at(state[1], new[1])
-            tracked, _ = filter.update(key, tracked, seen, now, action)
-            probability = jnp.exp(filter.belief(tracked, now).log_prob(new[0]))
-            return tracked, jnp.log((1 - UNIFORM) * probability + UNIFORM / self.asked.world.space.size)
+            now, policy = world.step(state[1], action)
+            tracked, _ = filter.update(key, tracked, seen, now, policy)
+            return tracked, _log_score(filter.belief(tracked, now), world.space, new[0])
 
         return jax.vmap(one)(keys, tracked, states, actions, after, seen, worlds)
+
+
+def _log_score(belief: Belief, space: StateSpace, state: State) -> Float[Array, ""]:
+    """log of a belief's probability of a state, or its density over real vectors."""
+    continuous = capability(space, ContinuousSpace)
+    if continuous is not None:
+        return log_density(belief, continuous, state)
+    finite = require(space, FiniteSpace, "A log score", "Give a Lattice or a Box.")
+    return jnp.log((1 - UNIFORM) * jnp.exp(belief.log_prob(state)) + UNIFORM / finite.size)
 
 
 def played(game: Game, filter: Filter, calls: int, key: Key[Array, ""], episodes: int) -> Scores:
@@ -155,7 +163,7 @@ def played(game: Game, filter: Filter, calls: int, key: Key[Array, ""], episodes
     Returns:
         The scores.
     """
-    task, horizon = game.asked.task, game.asked.horizon
+    horizon = game.asked.horizon
     worlds, states, begun_over = game.starts(jax.random.split(jax.random.fold_in(key, 0), episodes))
     tracked = game.begun(filter, jax.random.split(jax.random.fold_in(key, 1), episodes), states, worlds)
     over, factor = np.asarray(begun_over), 1.0
@@ -173,12 +181,13 @@ def played(game: Game, filter: Filter, calls: int, key: Key[Array, ""], episodes
         tracked, found = game.filtered(filter, filter_key, tracked, states, actions, after, seen, worlds)
         ended, gained = np.asarray(ends), np.asarray(rewards)
         totals += np.where(over, 0.0, factor * gained)
-        right += ~over & ended & (gained > 0)
+        last = ~over & (ended | (step == horizon - 1))
+        right += last & np.asarray(jax.vmap(game.asked.right)(rewards, after[0]))
         scores += np.where(over | ended, 0.0, np.asarray(found))
         used += np.where(over, 0, np.asarray(spent))
         looks += ~(over | ended)
         alive += ~over
-        over, states, factor = over | ended, after, factor * task.discount
+        over, states, factor = over | ended, after, factor * game.asked.task.discount
         if over.all():
             break
     return Scores(totals, scores / np.maximum(looks, 1), right, used / np.maximum(alive, 1))

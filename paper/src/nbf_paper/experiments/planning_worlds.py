@@ -1,8 +1,4 @@
-"""What is hidden and what is public: problems in which a belief is for decisions.
-
-A filter tracks the hidden part alone. The public part, such as the place of one's own, is a parameter of each step's
-environment. A search needs both: its states are pairs, and those of its root are a belief's, each with the one public
-part.
+"""Problems for a search on beliefs whose hidden states can be listed.
 
 | problem | hidden | seen | known failure |
 |---|---|---|---|
@@ -17,116 +13,20 @@ not to be where one stands. `light-dark` is that of Sunberg and Kochenderfer (ar
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key, PyTree
+from jaxtyping import Array, Float, Int, Key
 
-from nbf.capabilities import Scheduled
-from nbf.contracts import Environment, Observation, Policy, State
-from nbf.environments.listed import ListedEnvironment, listed_environment
+from nbf.contracts import State
+from nbf.environments.listed import listed_environment
 from nbf.planning import Task, Widening
 from nbf.spaces import Lattice
+from nbf_paper.experiments.planning_decisions import DISCOUNT, Decisions, ListedWorld, reached
 from nbf_paper.zoo.mazes import MOVES, random_maze
 from nbf_paper.zoo.mazes import SPACE as MAZE
-
-DISCOUNT = 0.95
-
-
-class World(Environment):
-    """Pairs of a hidden and a public state, as a search needs them."""
-
-    space: Any
-    """Of the hidden part."""
-    hidden: Any
-    """A `ListedEnvironment`: of the hidden part."""
-    given: PyTree
-    """What is known and does not change in an episode."""
-    advance: Callable[..., Any] = eqx.field(static=True)
-    """`advance(public, action, given)`, the next public part."""
-    begin: Callable[..., Any] = eqx.field(static=True)
-    """`begin(key)`, the first public part."""
-
-    def at(self, public: PyTree, after: PyTree) -> ListedEnvironment:
-        """The environment of the hidden part in a step between two public ones."""
-        return replace(self.hidden, parameters=(public, after, self.given))
-
-    def init(self, key: Key[Array, ""]) -> State:
-        hidden_key, public_key = jax.random.split(key)
-        return self.hidden.init(hidden_key), self.begin(public_key)
-
-    def transition(self, key: Key[Array, ""], state: State, policy: Policy) -> State:
-        hidden, public = state
-        after = self.advance(public, policy, self.given)
-        return self.at(public, after).transition(key, hidden, policy), after
-
-    def observe(self, key: Key[Array, ""], state: State, next_state: State) -> Observation:
-        return self.at(state[1], next_state[1]).observe(key, state[0], next_state[0])
-
-    def log_likelihood(self, observation: Observation, state: State, next_state: State) -> Float[Array, ""]:
-        return self.at(state[1], next_state[1]).log_likelihood(observation, state[0], next_state[0])
-
-    def check_observation(self, observation: Observation) -> None:
-        self.hidden.check_observation(observation)
-
-
-@dataclass(frozen=True, eq=False)
-class Decisions:
-    """A problem."""
-
-    name: str
-    world: World
-    task: Task
-    value: Callable[..., Any]
-    """`value(state, world)`: what could be had if nothing were hidden. The leaf value of every search."""
-    given: Callable[..., Any]
-    """`given(key)`: what is known, of a random episode."""
-    horizon: int
-    stops: bool = False
-    """Whether the last action ends the episode. Training does not draw it."""
-    observation_widening: Widening | None = None
-
-    @property
-    def family(self) -> Scheduled:
-        """Random walks of a player who does not decide: what a model is trained on."""
-        count = self.task.num_actions or 0
-        return Walks(self.world, self.task, self.given, count - self.stops)
-
-
-class Walks(Scheduled):
-    """Episodes of random actions; one is often repeated."""
-
-    world: World
-    task: Task
-    given: Callable[..., Any] = eqx.field(static=True)
-    moves: int = eqx.field(static=True)
-
-    def schedule(self, key: Key[Array, ""], steps: int) -> tuple[Environment, Policy]:
-        given_key, start_key, keep_key, new_key = jax.random.split(key, 4)
-        world = replace(self.world, given=self.given(given_key))
-        keep = jax.random.bernoulli(keep_key, 0.4, (steps,)).at[0].set(False)
-        new = jax.random.randint(new_key, (steps,), 0, self.moves)
-        actions = jax.vmap(self.task.action)(new[jax.lax.cummax(jnp.where(keep, 0, jnp.arange(steps)))])
-
-        def step(public: PyTree, action: PyTree) -> tuple[PyTree, ListedEnvironment]:
-            after = world.advance(public, action, world.given)
-            return after, world.at(public, after)
-
-        return jax.lax.scan(step, world.begin(start_key), actions)[1], actions
-
-    def sample(self, key: Key[Array, ""]) -> tuple[Environment, Policy]:
-        return jax.tree.map(lambda leaf: leaf[0], self.schedule(key, 1))
-
-
-def _reached(distance: Array, prize: float) -> Float[Array, ""]:
-    """The return of so many steps, each of which costs 1, and a prize after them."""
-    later = DISCOUNT ** distance.astype(jnp.float32)
-    return prize * later - (1 - later) / (1 - DISCOUNT)
-
 
 # --- light-dark ----------------------------------------------------------------------------------
 
@@ -159,13 +59,13 @@ def light_dark() -> Decisions:
         log_likelihood=log_likelihood, space=Lattice((2 * RADIUS + 1,)), branches=branches, num_branches=1,
         parameters=(no, no, none),
     )  # fmt: skip
-    world = World(hidden.space, hidden, none, lambda over, action, _: over | (action == 0), lambda key: no)
+    world = ListedWorld(hidden.space, hidden, none, lambda over, action, _: over | (action == 0), lambda key: no)
 
-    def reward(state: State, action: Array, _: State, __: World) -> Float[Array, ""]:
+    def reward(state: State, action: Array, _: State, __: ListedWorld) -> Float[Array, ""]:
         return jnp.where(action == 0, jnp.where(state[0][0] == RADIUS, 100.0, -100.0), -1.0)
 
-    def value(state: State, _: World) -> Float[Array, ""]:
-        return _reached(jnp.asarray(distances)[state[0][0]], 100.0)
+    def value(state: State, _: ListedWorld) -> Float[Array, ""]:
+        return reached(jnp.asarray(distances)[state[0][0]], 100.0)
 
     task = Task(reward, jnp.asarray(STEPS), terminal=lambda state, _: state[1], discount=DISCOUNT)
     return Decisions("light-dark", world, task, value, lambda key: none, 25, True, Widening(5.0, 1 / 15))
@@ -206,10 +106,10 @@ def source() -> Decisions:
     def advance(public: Any, action: Array, _: Any) -> Any:
         return (jnp.clip(public[0] + TILE * jnp.asarray(MOVES)[action], 1, SIDE - 2),)
 
-    def value(state: State, _: World) -> Float[Array, ""]:
+    def value(state: State, _: ListedWorld) -> Float[Array, ""]:
         return _walked(jnp.sum(jnp.abs(state[0] // TILE - state[1][0] // TILE)))
 
-    world = World(hidden.space, hidden, jnp.int32(0), advance, lambda key: start)
+    world = ListedWorld(hidden.space, hidden, jnp.int32(0), advance, lambda key: start)
     task = _chase(lambda state: found(*state), 4)
     return Decisions("source", world, task, value, lambda key: jnp.int32(0), 25)
 
@@ -217,7 +117,7 @@ def source() -> Decisions:
 def _chase(found: Callable[..., Any], moves: int) -> Task:
     """Every step costs 1, but the last one, which finds."""
 
-    def reward(_: State, __: Array, after: State, ___: World) -> Float[Array, ""]:
+    def reward(_: State, __: Array, after: State, ___: ListedWorld) -> Float[Array, ""]:
         return jnp.where(found(after), PRIZE, -1.0)
 
     actions = jnp.arange(moves, dtype=jnp.int32)
@@ -226,7 +126,7 @@ def _chase(found: Callable[..., Any], moves: int) -> Task:
 
 def _walked(distance: Array) -> Float[Array, ""]:
     """The value of what is so many steps away, in a chase, if it stays."""
-    return _reached(distance - 1, PRIZE)
+    return reached(distance - 1, PRIZE)
 
 
 # --- maze-tag ------------------------------------------------------------------------------------
@@ -273,10 +173,10 @@ def maze_tag() -> Decisions:
         parameters=(start, start, given),
     )  # fmt: skip
 
-    def value(state: State, world: World) -> Float[Array, ""]:
+    def value(state: State, world: ListedWorld) -> Float[Array, ""]:
         return _walked(world.given[1][MAZE.index(state[0]), MAZE.index(state[1][0])])
 
-    world = World(hidden.space, hidden, given, advance, lambda key: start)
+    world = ListedWorld(hidden.space, hidden, given, advance, lambda key: start)
     return Decisions("maze-tag", world, _chase(lambda state: found(*state), 4), value, mazes, 25)
 
 
@@ -293,5 +193,5 @@ def mazes(key: Key[Array, ""]) -> tuple[Array, Array]:
     return sides, jax.lax.fori_loop(0, MAZE.size, nearer, start).astype(jnp.int32)
 
 
-PROBLEMS: dict[str, Callable[[], Decisions]] = {"light-dark": light_dark, "source": source, "maze-tag": maze_tag}
+LISTED: dict[str, Callable[[], Decisions]] = {"light-dark": light_dark, "source": source, "maze-tag": maze_tag}
 """By name."""

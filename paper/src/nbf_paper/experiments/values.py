@@ -38,7 +38,6 @@ from nbf.filters.exact import ExactFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.point_mass import PointMassFilter
 from nbf.filters.prediction import PredictionFilter
-from nbf.fitting.fit import fit
 from nbf.fitting.fitted import FittedModel
 from nbf.planning.acting import Acted
 from nbf.planning.imagined import SearchChooser
@@ -66,6 +65,11 @@ AGAIN = {"walk": ("beacons",), "chase": ("goal", "turned")}
 TEN_TIMES = "ten times the steps"
 BLOCKS = 10
 """Parts of a training whose mean returns are recorded."""
+BELIEF_TRAINING: dict[str, tuple[tuple[str, Any], ...]] = {
+    "walk": (("teacher", PointMassFilter(60)), ("wall_band", WALL_BAND)),
+    "chase": (),
+}
+"""Options of `nbf.fit` for the belief model of a task, trained on beliefs of random actions."""
 SEARCHES = {
     "search with V": (TreeSearch(32, 3), True),
     "search with rollouts": (TreeSearch(80, 20), False),
@@ -74,20 +78,6 @@ SEARCHES = {
 a decision, since a step of the first is also an update of 16 particles."""
 TOGETHER = 64
 """Episodes of a search in one batch."""
-
-
-@dataclass(frozen=True)
-class ValuesTraining(ZooTraining):
-    """The belief model of a task, trained on beliefs of random actions."""
-
-    def _train(self) -> None:
-        asked, walks = self.problem, self.problem.name == "walk"
-        teacher = {"teacher": PointMassFilter(60), "wall_band": WALL_BAND} if walks else {}
-        fitted = fit(
-            asked.family, horizon=asked.horizon, seed=self.seed, steps=self.steps, trial=0,
-            resume=self.path.parent / "training.safetensors", **teacher,
-        )  # fmt: skip
-        fitted.save(self.path)
 
 
 @dataclass(frozen=True)
@@ -225,10 +215,11 @@ class ValuesJob(Job):
         """The task as it is trained."""
         return task(self.name)
 
-    def training_run(self, runs: Path) -> ValuesTraining:
+    def training_run(self, runs: Path) -> ZooTraining:
         family = RandomActions(self.process)
         asked = Problem(self.name, family, self.process.horizon, ParticleFilter(1024), "particles")
-        return ValuesTraining(runs / "values" / self.name / str(self.seed), asked, self.seed, self.steps)
+        folder = runs / "values" / self.name / str(self.seed)
+        return ZooTraining(folder, asked, self.seed, self.steps, BELIEF_TRAINING[self.name])
 
     def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
         fitted, records = self.training_run(runs).load(), list[Record]()

@@ -41,12 +41,14 @@ EPISODE_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class ZooTraining:
-    """A model that `nbf.fit` trains with its defaults, kept in a folder whose name has the settings."""
+    """A model that `nbf.fit` trains, kept in a folder whose name has the settings."""
 
     folder: Path
     problem: Problem
     seed: int
     steps: int
+    options: tuple[tuple[str, Any], ...] = ()
+    """Of `nbf.fit`, that are not its defaults."""
 
     @property
     def path(self) -> Path:
@@ -65,7 +67,7 @@ class ZooTraining:
         asked = self.problem
         fitted = fit(
             asked.family, horizon=asked.horizon, seed=self.seed, steps=self.steps, trial=0,
-            resume=self.path.parent / "training.safetensors",
+            resume=self.path.parent / "training.safetensors", **dict(self.options),
         )  # fmt: skip
         fitted.save(self.path)
 

@@ -118,15 +118,20 @@ def _listed_scores(belief: Belief, listed: Enumerable, state: State, truth: Arra
     return {"log_score": jnp.log(mixed[listed.index(state)]), "js": jensen_shannon(truth, probs)}
 
 
+def log_density(belief: Belief, space: ContinuousSpace, state: Array) -> Float[Array, ""]:
+    """The log density of a state, with a share of the uniform one; of particles, that of a kernel density."""
+    smooth = KernelDensityBelief.of(belief, space) if isinstance(belief, ParticleBelief) else belief
+    floor = float(np.log(UNIFORM) - np.sum(np.log(2.0 * space.scale)))
+    return jnp.logaddexp(np.log1p(-UNIFORM) + smooth.log_prob(state), floor)
+
+
 def _box_scores(
     key: Key[Array, ""], belief: Belief, now: Environment, state: Array, truth: Array, samples: int
 ) -> dict[str, Array]:
     space = capability(now.space, ContinuousSpace)
     assert space is not None
-    smooth = KernelDensityBelief.of(belief, space) if isinstance(belief, ParticleBelief) else belief
-    floor = float(np.log(UNIFORM) - np.sum(np.log(2.0 * space.scale)))
     drawn = jax.vmap(space.encode)(belief.sample(key, samples))
     return {
-        "log_score": jnp.logaddexp(np.log1p(-UNIFORM) + smooth.log_prob(state), floor),
+        "log_score": log_density(belief, space, state),
         "energy": energy_distance(drawn, truth),
     }

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nbf_paper.experiments.choices.experiment import Amount, Experiment, Part
 from nbf_paper.experiments.job import Job
-from nbf_paper.names import PLANNING
+from nbf_paper.names import PLANNING, PLANNING_LISTED
 from nbf_paper.report.tables import Page
+
+if TYPE_CHECKING:
+    from nbf_paper.experiments.planning import PlanningJob
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,17 +32,26 @@ class Planning(Experiment):
         from nbf_paper.experiments.planning import PlanningJob, PlanningTimeJob, Rows
         from nbf_paper.experiments.planning_play import Searching
 
-        kind = PlanningTimeJob if self.equal_time else PlanningJob
-        usual = kind(PLANNING[0])
+        usual = (PlanningTimeJob if self.equal_time else PlanningJob)(PLANNING[0])
         usual = replace(usual, steps=amount.checked_steps() or usual.steps, episodes=amount.episodes_or(usual.episodes))
+        few = (32,)
         if amount.few:
-            few = (32,)
             usual = replace(usual, calls=200, rows=Rows(few, few, few, few), searching=Searching(20, 5))
         names = self.problems or (PLANNING[:1] if amount.few else PLANNING)
-        # Recorded later than the others: a run of their own.
-        branching = replace(usual, rows=Rows((), (), (), (), (32,) if amount.few else (32, 128), references=False))
-        kinds = (usual, branching)
-        return [replace(job, problem=name, seed=seed) for job in kinds for name in names for seed in amount.seeds]
+        listed = [name for name in names if name in PLANNING_LISTED]
+        if self.equal_time and not amount.few:
+            # Beside the plain filters the best one without a network.
+            best = replace(usual, rows=Rows(injected_filters=(), regularized_filters=(), branching_filters=(128,)))
+            other = replace(usual, rows=Rows(injected_filters=(), regularized_filters=(128,)))
+            kinds = [(best if name in listed else other, name) for name in names]
+        else:
+            # Recorded later than the others: a run of their own.
+            branching = replace(usual, rows=Rows((), (), (), (), few if amount.few else (32, 128), references=False))
+            kinds = [(usual, name) for name in names] + [(branching, name) for name in listed]
+        jobs = [replace(job, problem=name, seed=seed) for job, name in kinds for seed in amount.seeds]
+        if amount.few:
+            return jobs
+        return [job if job.problem in listed else _continuous(job, amount) for job in jobs]
 
     @staticmethod
     def page(folder: Path) -> Page:
@@ -49,3 +62,12 @@ class Planning(Experiment):
     @classmethod
     def parts(cls) -> tuple[Part, ...]:
         return (Part(cls(), seeds=2),)
+
+
+def _continuous(job: PlanningJob, amount: Amount) -> PlanningJob:
+    """The same for a problem over real vectors, whose decisions take longer: fewer episodes and filters."""
+    from nbf_paper.experiments.planning import PlanningTimeJob
+    from nbf_paper.experiments.planning_play import Searching
+
+    rows = job.rows if isinstance(job, PlanningTimeJob) else replace(job.rows, injected_filters=(128,))
+    return replace(job, searching=Searching(exploration=0.2), rows=rows, episodes=amount.episodes_or(32))
