@@ -1,12 +1,20 @@
 """Neural Bayesian Filtering: track a belief with an embedding, a simulator and a policy.
 
-    import nbf
-    model = nbf.load_model("model.safetensors")
-    tracker = nbf.NeuralBayesianFilter(model, num_particles=16)
+First steps, each with its own `help`:
 
-Names are loaded when first used: a user who draws a figure needs no JAX, one who filters needs no optimizer. What a
-type checker reads below is the one list of them.
+    nbf.environment(...)                what your world is, from four functions
+    nbf.testing.check_environment(...)  does it keep the contract?
+    nbf.ParticleFilter(256)             a filter; `init` begins a belief, `step` updates it, `belief` reads it
+    nbf.fit(family).filter(32)          trains a belief model, and makes a neural filter with it (extra `train`)
+    nbf.compare(family)                 every filter that applies, and which to take
+    nbf.load_model("x.safetensors")     a model of before, for nbf.NeuralBayesianFilter(model, num_particles=16)
+    nbf.plot                            pictures of beliefs and episodes (extra `plot`)
+
+`dir(nbf)` lists all names.
 """
+
+# Names are loaded when first used: a user who draws a figure needs no JAX, one who filters needs no optimizer. What a
+# type checker reads below is the one list of them.
 
 from __future__ import annotations
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -75,15 +78,16 @@ class Demo(Command):
         console.print(_at_equal_time(answer))
         console.print(f"\nanimation  {answer['animation']}\npicture    {answer['picture']}", soft_wrap=True)
         print("\nNext:")
-        for command, purpose in [each for each in NEXT if each[0].split()[1] in COMMANDS][:3]:
-            print(f"  {command:<34} {purpose}")
+        for command, purpose in NEXT:
+            print(f"  {f'{_program()} {command}':<36} {purpose}")
 
 
 EXPLAINED = """
 An agent walks through an 8 x 8 grid; only a symbol for each move is seen, wrong one time in ten. JS is
 the Jensen-Shannon divergence from the exact posterior, 0 to 0.693 nats: on the episode that is shown,
 and over all. calls: of the simulator, per update. ESS: effective sample size. Prior: no observation is
-used. Approx Beliefs: the exact posterior, embedded and decoded at every step: the ceiling of the model.
+used. Approx Beliefs: the exact posterior, embedded and decoded at every step: the ceiling of the model,
+above which a filter comes only where it follows all branches itself (NBF (128) here: 64 cells).
 """
 TIMED = """
 At equal time. Here a call of the simulator costs next to nothing, so particles are cheap, and the exact
@@ -91,12 +95,16 @@ filter, which knows all 64 cells, is the best of all. Where a call costs more, a
 afford fewer of them in the time of the neural filter (of those above, the largest that it can):
 """
 NEXT = (
-    ("nbf play", "steer the agent yourself, in the browser"),
-    ("nbf compare mymodule:family", "every filter on your own problem, and which to take"),
-    ("nbf check mymodule:environment", "does your simulator keep the contract?"),
-    ("nbf demo --seed 1 --particles 16", "other grids, fewer particles"),
+    ("play", "steer the agent yourself, in the browser"),
+    ("demo --seed 1 --particles 16", "other grids, fewer particles"),
+    ("compare mymodule:family", "every filter on a problem of yours, in mymodule.py (docs/your-own-environment.md)"),
 )
-"""What to do after the demo: the first three of those that there are."""
+"""What to do after the demo."""
+
+
+def _program() -> str:
+    """How the shell finds `nbf`: by its name, or where it was started from."""
+    return "nbf" if shutil.which("nbf") else os.path.relpath(sys.argv[0])
 
 
 def _at_equal_calls(answer: dict[str, Any]) -> Table:

@@ -135,7 +135,8 @@ def fit(
         teacher: Another filter to take the training beliefs from.
         wall_band: Width of the band beyond the walls of a box over which samples on them are widened in training.
         training: Settings of training.
-        minutes: Time for all of it, compilation included, which bounds the steps; None is 5, unless `steps` is named.
+        minutes: Time for all of it, compilation included, which bounds the steps; what is measured afterwards is not
+            cut short, and takes longer than planned on a busy machine. None is 5, unless `steps` is named.
         steps: Number of training steps, at most, however long they take.
         resume: File of the run in progress, from which a stopped run continues.
         trial: Episodes on which the filter is tried at the end, beside others and its ceiling; 0 for none.

@@ -22,6 +22,8 @@ from nbf.fitting.reference import described, rebuilt
 from nbf.fitting.trust import FEWEST_CARRIED, MeasuredTrust
 from nbf.models.belief_model import MODELS, ModelConfig
 
+FEW_STEPS = 500
+"""Fewer gradient steps than these are told as few."""
 LONGEST_METADATA = 4_000_000
 """Characters of JSON that are read from a model file: a hostile file must not exhaust memory."""
 
@@ -166,6 +168,8 @@ class FittedModel:
                 f"{self.on_walls:.1%} of their samples lie on a wall of the box, where a density is unbounded: "
                 "see `wall_band` of nbf.fit"
             )
+        if self.steps < FEW_STEPS:
+            lines.append(f"{self.steps} gradient steps are few: allow more `minutes`, or name the `steps`")
         if self.trust is not None:
             lines += _told(self.trust)
         if self.history is not None:

@@ -137,8 +137,18 @@ class Race:
                 distinct = _distinct(np.asarray(self.reference.draws))
                 told.append(f"{distinct:.0f} different states in {DRAWS} draws")
         sound = second.divergence <= limit and (distinct is None or distinct >= LEAST_DISTINCT)
-        verdict = "" if sound else ": POOR, so rows are ranked by log score; give a larger or another `reference`"
+        verdict = "" if sound else f": POOR, so rows are ranked by log score; {_better_reference(distinct)}"
         return sound, f"{self.truth}, {', '.join(told)}{verdict}"
+
+
+def _better_reference(distinct: float | None) -> str:
+    """What to do about a poor reference, of whose draws so many differ; None where that was not counted."""
+    if distinct is None:
+        return "give a larger or another `reference`"
+    return (
+        "give another `reference`, and the same as `teacher` of nbf.fit: nbf.RegularizedParticleFilter(4096) draws its "
+        "particles anew where they have become copies, as those of a hidden constant do"
+    )
 
 
 def _floored(

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import os
 import signal
 from collections.abc import Callable
 
 from nbf.compiling import without_alarms
 from nbf.play.access import key_file, user_key
 from nbf.play.server import Playground
+
+INTERRUPTED = 130
+"""The exit code after a second Ctrl-C, as that of a shell's command."""
+
+
+def _at_a_signal(act: Callable[[], object]) -> None:
+    """Do something at Ctrl-C, and when the process is asked to end, in place of what was to be done before."""
+    for name in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C is then a KeyboardInterrupt
+            asyncio.get_running_loop().add_signal_handler(name, act)
 
 
 def played(port: int, say: Callable[[str], None], opened: Callable[[str], object] | None = None) -> str:
@@ -27,10 +39,7 @@ def played(port: int, say: Callable[[str], None], opened: Callable[[str], object
     async def serve() -> str:
         playground, stop = Playground(user_key(key_file()), say=say), asyncio.Event()
         server = await playground.start(port)
-        loop = asyncio.get_running_loop()
-        for name in (signal.SIGINT, signal.SIGTERM):
-            with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C is then a KeyboardInterrupt
-                loop.add_signal_handler(name, stop.set)
+        _at_a_signal(stop.set)
         if port and playground.port != port:
             say(f"port {port} is in use; this is {playground.port}")
         say(f"open {playground.address}")
@@ -41,7 +50,8 @@ def played(port: int, say: Callable[[str], None], opened: Callable[[str], object
                 opened(playground.address)
             await stop.wait()
         finally:
-            say("stopping")
+            say("stopping, as soon as what is being compiled is done; Ctrl-C again ends it at once")
+            _at_a_signal(functools.partial(os._exit, INTERRUPTED))
             await playground.stop(server)
         return f"http://127.0.0.1:{playground.port}/"
 

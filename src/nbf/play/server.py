@@ -103,7 +103,7 @@ class Playground:
         self._stopping.set()
         server.close()
         await server.wait_closed()
-        self._workers.shutdown(wait=True, cancel_futures=True)
+        await asyncio.to_thread(self._workers.shutdown, wait=True, cancel_futures=True)
 
     def warm(self) -> None:
         """Compile the default filters of every problem in the background, one problem after the other."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Sequence
 
 import numpy as np
@@ -69,7 +70,8 @@ def comparison_figure(
 def _finished(figure: Figure, axis: Axes, title: str, path: str | os.PathLike[str] | None) -> Figure:
     legend(figure, axis)
     if title:
-        figure.suptitle(title, fontsize=11.5, color=INK)
+        characters = int(10 * figure.get_figwidth())  # of one line at this size
+        figure.suptitle(textwrap.fill(title, characters), fontsize=11.5, color=INK)
     if path is not None:
         write_figure(figure, path)
     return figure

@@ -17,6 +17,10 @@ from nbf.errors import InputError
 
 def _floats(numbers: Iterable[SupportsFloat]) -> tuple[float, ...]:
     """Convert the ends of a box to floats, so that 1, 1.0 and NumPy's numbers compare, hash and print alike."""
+    if np.ndim(numbers) == 0:  # pyright: ignore[reportArgumentType]
+        raise InputError(
+            f"The ends of a box are one number for each axis, as nbf.Box((-3.0,), (3.0,)) of a line; got {numbers!r}."
+        )
     return tuple(float(number) for number in numbers)
 
 

@@ -58,7 +58,7 @@ class Progress:
         if self.live:
             self.bar.update(self.task, state="compiling")
         else:
-            self.say(f"compiling the program of a {self.unit}; the first is counted when that is done")
+            self.say(f"compiling the program of one {self.unit}; the first is counted when that is done")
 
     def update(self, done: int, loss: float | None = None) -> None:
         """Show how much is done.
