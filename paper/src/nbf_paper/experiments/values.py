@@ -71,8 +71,8 @@ BELIEF_TRAINING: dict[str, tuple[tuple[str, Any], ...]] = {
 }
 """Options of `nbf.fit` for the belief model of a task, trained on beliefs of random actions."""
 SEARCHES = {
-    "search with V": (TreeSearch(32, 3), True),
-    "search with rollouts": (TreeSearch(80, 20), False),
+    "search with V": (TreeSearch(32, 3, backup="best"), True),
+    "search with rollouts": (TreeSearch(80, 20, backup="best"), False),
 }
 """Simulations and depth, and whether V is the value of a leaf: both simulate the environment up to 1632 and 1600 times
 a decision, since a step of the first is also an update of 16 particles."""
@@ -192,6 +192,7 @@ class ValuesJob(Job):
                 "entropy_weight": how.entropy_weight,
             },
             "evaluation": {"episodes": self.episodes, "searches": self.searches},
+            **({"search": {"backup": "best"}} if self.searches else {}),  # runs before this had mean returns
         }  # fmt: skip
 
     @property
