@@ -151,6 +151,7 @@ if TYPE_CHECKING:
     from nbf.spaces import Lattice as Lattice
     from nbf.spaces import Tokens as Tokens
     from nbf.training.config import FitConfig as FitConfig
+    from nbf.training.log import TensorBoard as TensorBoard
 else:
 
     def __getattr__(name: str) -> Any:

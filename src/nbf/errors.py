@@ -20,6 +20,7 @@ EXTRAS = {
     "gymnasium": "gymnasium",
     "mujoco": "mujoco",
     "websockets": "play",
+    "tensorboardX": "tensorboard",
 }
 """The extra of the distribution that installs each optional package."""
 COMMAND_LINE = ("train", "plot", "cli")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,7 @@ from nbf.models.set_encoder import MeanConfig, OneHotConfig
 from nbf.training import intervals
 from nbf.training.config import FitConfig
 from nbf.training.fit import Fitted, train
+from nbf.training.log import TrainingLog
 from nbf.training.progress import Progress
 
 __all__ = ["decoder_for", "encoder_for", "fit", "train"]
@@ -121,6 +122,7 @@ def fit(
     progress: bool = True,
     executor: Executor | None = None,
     devices: Devices | None = None,
+    log: TrainingLog | None = None,
 ) -> FittedModel:
     """Train a belief model for the environments and policies of a family.
 
@@ -143,6 +145,7 @@ def fit(
         progress: Whether to show progress bars.
         executor: Who makes the training beliefs, if they are a filter's (`nbf.executors`); None: this process.
         devices: Devices that share the beliefs of each training step, as in `nbf.train`; None: the default device.
+        log: Told the losses of training as they are measured, such as `nbf.TensorBoard(folder)`; None: nobody.
 
     Returns:
         The trained model with its calibration and its trial, in which Ctrl-C raises `TrialStopped`, with the model.
@@ -150,8 +153,22 @@ def fit(
     check_trial(trial)
     budget, family, network = Budget.of(minutes, steps), as_family(family), (decoder, encoder, embedding)
     made = {"horizon": horizon_of(family, horizon), "particles": particles, "teacher": teacher, "wall_band": wall_band}
-    how = (training if steps is None else replace(training, steps=steps)), budget, resume, progress, executor, devices
-    return with_trial(family, _fitted(seed, family, made, network, *how), trial, made["horizon"], seed, progress)
+    settings = training if steps is None else replace(training, steps=steps)
+    how = _How(settings, budget, resume, progress, executor, devices, log)
+    return with_trial(family, _fitted(seed, family, made, network, how), trial, made["horizon"], seed, progress)
+
+
+@dataclass(frozen=True)
+class _How:
+    """How `fit` trains."""
+
+    settings: FitConfig
+    budget: Budget
+    resume: str | Path | None
+    progress: bool
+    executor: Executor | None
+    devices: Devices | None
+    log: TrainingLog | None
 
 
 def _fitted(
@@ -159,26 +176,20 @@ def _fitted(
     family: Family,
     taught: dict[str, Any],
     network: tuple[AnyDecoder | None, AnyEncoder | None, int],
-    settings: FitConfig,
-    budget: Budget,
-    resume: str | Path | None,
-    progress: bool,
-    executor: Executor | None,
-    devices: Devices | None,
+    how: _How,
 ) -> FittedModel:
     """The trained model with what is measured of it."""
-    if devices is not None:  # before beliefs are made, which takes long
-        check_divisible(settings.batch, devices, "The batch of training")
+    if how.devices is not None:  # before beliefs are made, which takes long
+        check_divisible(how.settings.batch, how.devices, "The batch of training")
     environment = _drawn(family, seed)
     config = model_config(environment.space, *network)
     source, name, quality = _taught(seed, family, environment, taught)
     purpose = _purpose(config, taught["horizon"], name, taught["wall_band"], environment)
     with without_alarms():
-        how = settings, purpose, budget, resume, progress, executor, devices
-        trained, before = _train(seed, config, source, environment.space, *how)
-        fitted = _measured(seed, trained, config, source, name, quality, progress)
-        trust = _trust(seed, trained, family, environment, taught["horizon"], progress)
-    return replace(fitted, trust=trust, seconds=before + budget.spent)
+        trained, before = _train(seed, config, source, environment.space, purpose, how)
+        fitted = _measured(seed, trained, config, source, name, quality, how.progress)
+        trust = _trust(seed, trained, family, environment, taught["horizon"], how.progress)
+    return replace(fitted, trust=trust, seconds=before + how.budget.spent)
 
 
 def _purpose(config: ModelConfig, horizon: int, name: str, wall_band: float, environment: Environment) -> str:
@@ -197,27 +208,17 @@ def _taught(
 
 
 def _train(
-    seed: int,
-    config: ModelConfig,
-    source: Posteriors,
-    space: StateSpace,
-    settings: FitConfig,
-    purpose: str,
-    budget: Budget,
-    resume: str | Path | None,
-    progress: bool,
-    executor: Executor | None,
-    devices: Devices | None,
+    seed: int, config: ModelConfig, source: Posteriors, space: StateSpace, purpose: str, how: _How
 ) -> tuple[Fitted, float]:
     """Train a new model; also the seconds of training in sessions before this one, if the run was resumed."""
     model = config.build(prng.stream(seed, "fit", "parameters"))
-    key, seconds = prng.stream(seed, "fit", "pool"), budget.for_beliefs()
-    pool = pooled(key, source, settings, space, seconds=seconds, progress=progress, executor=executor)
+    key, seconds = prng.stream(seed, "fit", "pool"), how.budget.for_beliefs()
+    pool = pooled(key, source, how.settings, space, seconds=seconds, progress=how.progress, executor=how.executor)
     begin = time.monotonic()
     trained = train(
-        model, pool, settings, key=prng.stream(seed, "fit", "training"), resume=resume, progress=progress,
+        model, pool, how.settings, key=prng.stream(seed, "fit", "training"), resume=how.resume, progress=how.progress,
         title=f"{type(config.decoder).__name__} for {space.signature}", purpose=purpose, held_out=source,
-        seconds=budget.for_training(), devices=devices,
+        seconds=how.budget.for_training(), devices=how.devices, log=how.log,
     )  # fmt: skip
     return trained, max(0.0, trained.seconds - (time.monotonic() - begin))
 

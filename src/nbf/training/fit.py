@@ -29,6 +29,7 @@ from nbf.errors import InputError
 from nbf.files.atomic import remove_abandoned
 from nbf.training import intervals
 from nbf.training.config import FitConfig, last_step, optimizer_of
+from nbf.training.log import TrainingLog
 from nbf.training.loss import Loss, batch_loss
 from nbf.training.pace import steps_within
 from nbf.training.progress import Progress
@@ -151,6 +152,7 @@ def train(
     loss: Loss | None = None,
     seconds: float | None = None,
     devices: Devices | None = None,
+    log: TrainingLog | None = None,
 ) -> Fitted:
     """Train a model on a source of beliefs.
 
@@ -169,6 +171,7 @@ def train(
         loss: Loss of a batch; None is `batch_loss`. A run with another loss cannot use `patience` or `random_sets`.
         seconds: Time for compilation and training, which bounds the steps; a resumed run keeps its number of them.
         devices: Devices that share the beliefs of each step; others may resume the run. None is the default device.
+        log: Told the losses as they are measured, such as `nbf.TensorBoard(folder)`; None for nobody.
 
     Returns:
         The trained model, with its losses and the time taken.
@@ -185,7 +188,7 @@ def train(
     begin_or_resume(run, path)
     check = held_out_loss(source if held_out is None else held_out, static, config, key, devices)
     with Progress(title, config.steps, run.steps, enabled=progress) as bar:
-        optimize(run, chunk, check, key, path, bar)
+        optimize(run, chunk, check, key, path, bar, log)
     return finished(run, static, devices)
 
 
@@ -236,6 +239,7 @@ def optimize(
     key: Key[Array, ""],
     path: Path | None,
     bar: Progress,
+    log: TrainingLog | None = None,
 ) -> None:
     """Train until the run is finished, stalls, or is asked to stop, and save it.
 
@@ -246,6 +250,7 @@ def optimize(
         key: Random key of the run.
         path: Its file; None for none.
         bar: Where progress is shown.
+        log: Told the losses as they are measured; None for nobody.
     """
     config, end = run.config, jnp.asarray(last_step(run.config))
     with _stop_requested() as stopped:
@@ -256,8 +261,12 @@ def optimize(
             run.add(mean)
             now = time.monotonic()
             run.seconds, last = run.seconds + now - last, now
+            values = {"loss": run.losses[-1], "seconds": run.seconds}
             if check is not None and config.patience and run.steps % intervals.CHECK_EVERY == 0:
                 run.add_held_out(check(run.parameters))
+                values["held_out"] = run.held_out[-1]
+            if log is not None:
+                log(min(run.steps, config.steps), values)
             bar.update(min(run.steps, config.steps), float(np.mean(run.losses[-50:])))
             if path is not None and now - saved > intervals.SAVE_EVERY:
                 run.save(path)
