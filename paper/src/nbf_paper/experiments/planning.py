@@ -192,8 +192,8 @@ class PlanningJob(Job):
 
 @dataclass(frozen=True)
 class PlanningTimeJob(PlanningJob):
-    """The same at equal time. Times are measured on one episode, and then fixed: a search has as many calls as fit
-    beside the update into the time of a search of `calls` without any filter."""
+    """The same at equal time. Times of all filters are measured first, on one episode, and then fixed: a search has as
+    many calls as fit beside the update into the time of a search of `calls` without any filter."""
 
     timed: ClassVar[bool] = True
     episodes: int = 32
@@ -208,16 +208,18 @@ class PlanningTimeJob(PlanningJob):
 
     def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
         game, records = Game(self.asked, self.searching), []
+        rows = self.rows.made(self.training_run(runs).load(), game.asked.reference)
+        bar.describe(f"{self.title}: times")
         per_call = search_seconds(game, self.calls)
-        for row in self.rows.made(self.training_run(runs).load(), game.asked.reference):
+        free = ("exact", "reference", "prior")
+        times = [0.0 if row.name in free else update_seconds(game, row) for row in rows]
+        for row, taken in zip(rows, times, strict=True):
             bar.describe(f"{self.title}: {row.label}")
-            free = row.name in ("exact", "reference", "prior")
-            taken = 0.0 if free else update_seconds(game, row)
             calls = max(0, self.calls - round(taken / per_call))
             records.append(self.told(row, "return_equal_time", self.played(game, row, calls).returns))
             bar.advance(self.episodes)
-            times = {"update_ms": 1e3 * taken, "search_us": 1e6 * per_call, "calls_equal_time": float(calls)}
-            records += [self.told(row, name, np.full(2, value)) for name, value in times.items()]
+            told = {"update_ms": 1e3 * taken, "search_us": 1e6 * per_call, "calls_equal_time": float(calls)}
+            records += [self.told(row, name, np.full(2, value)) for name, value in told.items()]
         jax.clear_caches()
         return records
 
