@@ -15,11 +15,11 @@ from tolerances import FLOAT, monte_carlo
 
 import nbf
 from nbf.models.networks import Perceptron
-from nbf.planning import Task, TreeSearch, Widening
+from nbf.planning import Task, TreeSearch, Widening, play
 from nbf.planning.acting import act, begun
 from nbf.planning.actor import Actor
 from nbf.planning.imagined import SearchChooser
-from nbf.planning.ppo import PPO, advantages, clipped_loss
+from nbf.planning.ppo import PPO, advantages, clipped_loss, improve, minibatches, optimizer
 from nbf.planning.process import DecisionProcess, RandomActions, TaskProcess
 from nbf.planning.training import PolicyConfig, TrainedPolicy, decisions_of, train_policy
 from nbf.planning.views import EmbeddingView, HistoryView, MomentsView, ProbabilitiesView, StateView, View
@@ -244,6 +244,15 @@ def test_random_actions_are_kept_as_often_as_they_should_be(key):
     assert abs(found - same) < monte_carlo(np.sqrt(same * (1 - same)), steps - 1)
 
 
+def goes_on(state, world):
+    return False
+
+
+def ended(terminal=lambda state, world: True, reward=lambda *_: 1.0, **changed):
+    """Episodes that are over before they begin, unless a test says otherwise."""
+    return TaskProcess(STILL, Task(reward, actions=jnp.arange(2), terminal=terminal), 5, **changed)
+
+
 def quick(process, view, **changed):
     return train_policy(process, view, PolicyConfig(steps=1, episodes=4, minibatches=2, **changed), progress=False)
 
@@ -257,7 +266,7 @@ WRONG = {
     "no actions": (lambda: quick(counting(choices=0, masked=False), StateView()), "at least one action"),
     "no horizon": (lambda: quick(counting(horizon=0), StateView()), "horizon is at least 1"),
     "discount": (lambda: quick(counting(discount=1.5), StateView()), "discount"),
-    "reward": (lambda: quick(counting(bad=jnp.nan), StateView()), r"NaN or infinite.*`reward`"),
+    "NaN": (lambda: quick(counting(bad=jnp.nan), StateView()), r"NaN or infinite.*`reward`"),
     "anew": (lambda: quick(counting(anew=True), StateView()), "build it once"),
     "mask": (lambda: quick(counting(choices=3), StateView()), "each of the 3 actions"),
     "no embedding": (lambda: quick(counting(), EmbeddingView(nbf.ParticleFilter(8))), "has no embedding"),
@@ -267,16 +276,63 @@ WRONG = {
     ),
     "not listed": (lambda: quick(counting(), ProbabilitiesView(nbf.ParticleFilter(8))), "Enumerable"),
     "minibatches": (lambda: PolicyConfig(episodes=4, minibatches=8), "take more episodes"),
-    "epochs": (lambda: PolicyConfig(epochs=0), "epochs must be at least 1"),
+    "epochs": (lambda: PolicyConfig(epochs=0), "needs epochs of at least 1"),
+    "clip": (lambda: PolicyConfig(clip=-1.0), "number above 0 as clip"),
+    "trace": (lambda: PolicyConfig(trace=2.0), "as trace"),
+    "steps": (lambda: PolicyConfig(steps=2.5)  # pyright: ignore[reportArgumentType]
+        , "whole number as steps"),
+    "no view": (lambda: quick(counting(), nbf.ParticleFilter(8)), r"EmbeddingView\(filter\)"),
+    "described": (lambda: quick(ended(goes_on, describe=lambda _: jnp.full(1, jnp.nan)), StateView()), "shown to the"),
+    "reward": (lambda: quick(ended(goes_on, lambda *_: jnp.ones(1)), StateView()), "reward of a step is one number"),
+    "end": (lambda: quick(ended(lambda *_: jnp.ones(1)), StateView()), "`terminal` of the task"),
     "kept": (lambda: RandomActions(counting(), 1.0), "lies in"),
     "widening": (lambda: SearchChooser(TreeSearch(9, 2, observation_widening=Widening(2.0, 0.5))), "no widening"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("make", "message"), WRONG.values(), ids=WRONG)
-def test_bad_input_is_told(make, message):
+def test_bad_input_is_told(make, message, unchecked):
     with pytest.raises(nbf.InputError, match=message):
         make()
+
+
+def test_an_episode_that_is_over_at_its_start_has_no_steps(key):
+    acted = quick(ended(), StateView()).act(key, 3)
+    assert not acted.alive.any()
+    np.testing.assert_array_equal(acted.rewards, 0.0)
+    played = play(key, nbf.ParticleFilter(8), STILL, ended().task, TreeSearch(8, 2), 5)
+    assert float(played.total) == 0.0
+
+
+def test_minibatches_without_a_decision_change_nothing():
+    """Every episode lasts one step of forty, so most minibatches hold padding alone."""
+    ticking = nbf.environment(
+        init=lambda key: jnp.zeros(1),
+        transition=lambda key, state, action: state + 1.0,
+        observe=lambda key, _, state: state[0],
+        log_likelihood=lambda seen, _, state: 0.0,
+        space=nbf.Box((0.0,), (50.0,)),
+    )
+    task = Task(lambda *_: 1.0, actions=jnp.arange(2), terminal=lambda state, world: state[0] > 0)
+    config = PolicyConfig(steps=3000, episodes=8)
+    trained = train_policy(TaskProcess(ticking, task, 40), StateView(), config, progress=False)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(eqx.filter(trained.actor, eqx.is_array)))
+    np.testing.assert_allclose(trained.returns, 1.0, **FLOAT)
+
+
+@pytest.mark.parametrize("episodes", [15, 16])
+def test_the_learning_rate_falls_to_the_end_of_the_training(episodes: int):
+    """Also where minibatches do not divide the items: as many gradient steps are taken as are scheduled."""
+    config = PolicyConfig(steps=1, episodes=episodes, recurrent=True)
+    settings = config.ppo(0.9, episodes)
+    taken = minibatches(episodes, settings.minibatch)
+    learner, optimize = jnp.zeros(1), optimizer(settings, config.epochs * taken)
+    _, state = improve(
+        jax.random.key(0), learner, optimize.init(learner), jnp.zeros((episodes, 1)),
+        lambda learner, items: jnp.sum(learner - items), optimize, settings.epochs, settings.minibatch,
+    )  # fmt: skip
+    counts = {int(leaf) for leaf in jax.tree.leaves(state) if leaf.shape == ()}
+    assert counts == {config.epochs * taken}
 
 
 def test_symbols_are_no_numbers_for_a_network(key):

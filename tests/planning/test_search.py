@@ -11,6 +11,7 @@ from tolerances import FLOAT, monte_carlo
 
 import nbf
 from nbf.planning import Task, TreeSearch, Widening
+from nbf.planning.tree import digest_of
 
 GAMMA = 0.95
 
@@ -62,6 +63,45 @@ def test_small_problems_are_solved(number: int, key):
     sure = np.ptp(optimal, axis=1) > 0.1
     assert sure.sum() > 0.6 * number
     np.testing.assert_array_equal(lost[sure], 0.0)
+
+
+def ends_or_goes_on():
+    """A state is (kind, time). Kind 0 is over after a step; kind 1 gets 1 for the second. All is seen alike."""
+    world = nbf.environment(
+        init=lambda key: jnp.zeros(2, jnp.int32),
+        transition=lambda key, state, action: state + jnp.array([0, 1]),
+        observe=lambda key, before, state: jnp.int32(0),
+        log_likelihood=lambda seen, before, state: jnp.float32(0.0),
+        space=nbf.Lattice((2, 9)),
+    )
+    task = Task(
+        lambda state, action, after, world: (state[1] == 1) * 1.0,
+        actions=jnp.arange(1),
+        terminal=lambda state, world: (state[0] == 0) & (state[1] == 1),
+        discount=1.0,
+    )
+    return world, task
+
+
+def after_one(state, world):
+    """The value of a state that goes on, after the first step."""
+    return (state[1] == 1) * 1.0
+
+
+@pytest.mark.parametrize("backup", ["best", "mean"])
+@pytest.mark.parametrize("kinds", [[0, 1], [1, 0], [0, 0, 0, 1], [0, 1, 1, 1], [1, 0, 0, 1]])
+def test_an_end_is_worth_nothing_whoever_comes_first(kinds: list[int], backup: str, key):
+    """Simulations that end at a node and others that go on from it: by enumeration, the share of the others."""
+    world, task = ends_or_goes_on()
+    states = jnp.array([[kind, 0] for kind in kinds], jnp.int32)
+    found = TreeSearch(len(kinds), 2, backup=backup, value=after_one).search(key, states, world, task)
+    np.testing.assert_allclose(found.values[0], np.mean(kinds), **FLOAT)
+
+
+def test_minus_zero_is_seen_as_zero():
+    digest = jax.jit(digest_of)
+    assert int(digest(jnp.float32(-0.0))) == int(digest(jnp.float32(0.0)))
+    assert int(digest(jnp.float32(1.0))) != int(digest(jnp.float32(0.0)))
 
 
 def listed_of(start):
@@ -200,12 +240,16 @@ WRONG = {
     "kept": lambda: TreeSearch(kept=8),
     "calls": lambda: TreeSearch(depth=10, calls=9),
     "exploration": lambda: TreeSearch(exploration=-1.0),
+    "calls of an array": lambda: TreeSearch(depth=10, calls=jnp.int32(9)),
+    "calls of NumPy": lambda: TreeSearch(depth=10, calls=np.int64(9)),  # pyright: ignore[reportArgumentType]
     "widening": lambda: Widening(0.0, 0.5),
+    "no end of widening": lambda: Widening(np.inf, 0.5),
+    "no widening": lambda: TreeSearch(observation_widening=4.0),  # pyright: ignore[reportArgumentType]
 }
 
 
 @pytest.mark.parametrize("make", WRONG.values(), ids=WRONG)
-def test_what_makes_no_search_is_refused(make):
+def test_what_makes_no_search_is_refused(make, unchecked):
     with pytest.raises(nbf.InputError):
         make()
 
@@ -215,6 +259,18 @@ def test_a_reward_that_is_no_number_is_an_error(key):
     task = Task(lambda *_: jnp.nan, actions=jnp.arange(3))
     with pytest.raises(nbf.InputError, match=r"were NaN or infinite.*`reward`"):
         TreeSearch(50, 3).plan(key, listed([0.5, 0.5]), environment_of(tables), task)
+
+
+def test_a_reward_that_is_not_there_is_an_error(key, unchecked):
+    tables, task = tiger(), Task(lambda *_: None, actions=jnp.arange(3))
+    with pytest.raises(nbf.InputError, match="one number; got None"):
+        TreeSearch(50, 3).plan(key, listed([0.5, 0.5]), environment_of(tables), task)
+
+
+def test_what_is_no_belief_is_an_error(key, unchecked):
+    tables = tiger()
+    with pytest.raises(nbf.InputError, match=r"Give `filter.belief\(state, environment\)`"):
+        TreeSearch(50, 3).plan(key, None, environment_of(tables), task_of(tables, GAMMA))  # pyright: ignore[reportArgumentType]
 
 
 def test_a_belief_that_is_over_is_an_error(key):

@@ -94,7 +94,7 @@ def test_no_records_have_no_price(tmp_path: Path):
 @pytest.mark.parametrize("wrong", [{"cores": 0}, {"seeds": 0}])
 def test_nobody_cannot_do_it(tmp_path: Path, wrong: dict[str, int]):
     with pytest.raises(InputError, match="must be at least 1; got 0"):
-        Cost(results=tmp_path, **wrong).answer()
+        Cost(results=tmp_path, **wrong).answer()  # pyright: ignore[reportArgumentType]
 
 
 def test_the_last_of_many_jobs_ends_when_workers_take_them_in_order() -> None:

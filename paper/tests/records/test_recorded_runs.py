@@ -55,7 +55,7 @@ def keys(command: str, folder: Path) -> set[str]:
     """Of the runs that a command asks for and that a folder of records is for."""
     reproduce = understood(command)
     if isinstance(reproduce.experiment, choices.All):
-        asked = [job for name, job in reproduce._planned([]) if name == folder.name]
+        asked = [job for name, job in reproduce._planned(reproduce.experiment, []) if name == folder.name]
     else:
         asked = reproduce._jobs(choices.Part(reproduce.experiment))
         assert reproduce.experiment.name == folder.name

@@ -37,7 +37,10 @@ class Acted(eqx.Module):
     publics: Public
     """The public part after each step."""
     invalid: Int[Array, ""]
-    """Rewards (and in a search, values) that were NaN or infinite; they counted as 0."""
+    """Rewards, numbers that the network saw, and in a search values and likelihoods, that were NaN or infinite; such a
+    reward counted as 0."""
+    calls: Int[Array, ""]
+    """How often a `chooser` simulated a step, in all."""
     stuck: Int[Array, ""]
     """Steps at which no action was allowed; there any was."""
 
@@ -84,7 +87,7 @@ def begun(key: Key[Array, ""], process: DecisionProcess, view: View, actor: Acto
     environment = process.environment(public)
     state, memory = environment.init(world_key), view.start(view_key, environment)
     recalled = None if actor is None else actor.start()
-    return Moment(public, environment, state, memory, recalled, jnp.asarray(False))
+    return Moment(public, environment, state, memory, recalled, process.is_over_at_start(public, state))
 
 
 def seen(process: DecisionProcess, view: View, moment: Moment, time: Int[Array, ""]) -> Float[Array, " inputs"]:
@@ -130,13 +133,23 @@ def advanced(
     return Moment(public, environment, state, memory, moment.recalled, over), reward, observation
 
 
+class Choice(eqx.Module):
+    """An action, and what it took to choose it."""
+
+    action: Int[Array, ""]
+    invalid: Int[Array, ""]
+    """How many rewards, values or likelihoods were no numbers."""
+    calls: Int[Array, ""]
+    """How often a step was simulated."""
+
+
 class Chooser(eqx.Module):
     """Chooses actions in the place of a policy."""
 
     @abstractmethod
     def choose(
         self, key: Key[Array, ""], process: DecisionProcess, view: View, moment: Moment, time: Int[Array, ""]
-    ) -> tuple[Int[Array, ""], Int[Array, ""]]:
+    ) -> Choice:
         """Choose. The true state of the moment is not to be looked at.
 
         Args:
@@ -147,7 +160,7 @@ class Chooser(eqx.Module):
             time: Steps done.
 
         Returns:
-            The action, and how many rewards or values were no numbers.
+            The choice.
         """
 
 
@@ -178,22 +191,23 @@ def act(
         allowed = allowed | moment.over | stuck
         recalled, log_probs, value = actor(moment.recalled, numbers, allowed)
         drawn = jnp.argmax(log_probs) if greedy else jax.random.categorical(choice_key, log_probs)
-        action, wrong = drawn.astype(jnp.int32), jnp.int32(0)
+        choice = Choice(drawn.astype(jnp.int32), jnp.int32(0), jnp.int32(0))
         if chooser is not None:
-            action, wrong = chooser.choose(choice_key, process, view, moment, time)
-        after, reward, _ = advanced(move_key, process, view, moment, action)
+            choice = chooser.choose(choice_key, process, view, moment, time)
+        after, reward, _ = advanced(move_key, process, view, moment, choice.action)
         after = eqx.tree_at(lambda moment: moment.recalled, after, recalled)
         sound, over = jnp.isfinite(reward), moment.over
+        invalid = choice.invalid + ~sound + jnp.sum(~jnp.isfinite(numbers))
         return after, (
-            numbers, allowed, action, log_probs[action], jnp.where(over, 0.0, value),
+            numbers, allowed, choice.action, log_probs[choice.action], jnp.where(over, 0.0, value),
             jnp.where(over | ~sound, 0.0, reward), ~over, after.state, after.public,
-            jnp.where(over, 0, wrong + ~sound), stuck,
+            jnp.where(over, 0, invalid), jnp.where(over, 0, choice.calls), stuck,
         )  # fmt: skip
 
     first = _steady(process, view, begun(start_key, process, view, actor))
     times = jnp.arange(process.horizon), jax.random.split(step_key, process.horizon)
     _, told = jax.lax.scan(step, first, times)
-    return Acted(*told[:-2], invalid=jnp.sum(told[-2]), stuck=jnp.sum(told[-1]))
+    return Acted(*told[:-3], *map(jnp.sum, told[-3:]))
 
 
 def _steady(process: DecisionProcess, view: View, moment: Moment) -> Moment:

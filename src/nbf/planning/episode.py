@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from nbf.contracts import Belief, Environment, Filter, FilterState, State
+from nbf.filters.checks import check_counts
 from nbf.planning.search import TreeSearch
 from nbf.planning.task import Action, Task
 
@@ -61,6 +62,7 @@ def play(
     Returns:
         What happened.
     """
+    check_counts("An episode", steps=steps)
     world_key, filter_key, step_key = jax.random.split(key, 3)
     start = environment.init(world_key)
 

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from nbf.contracts import Environment, Observation, StateSpace
 from nbf.errors import InputError
-from nbf.planning.acting import Chooser, Moment, advanced, seen
+from nbf.planning.acting import Choice, Chooser, Moment, advanced, seen
 from nbf.planning.actor import Actor
 from nbf.planning.process import DecisionProcess
 from nbf.planning.search import Decision, TreeSearch
@@ -102,9 +102,9 @@ class SearchChooser(Chooser):
 
     def choose(
         self, key: Key[Array, ""], process: DecisionProcess, view: View, moment: Moment, time: Int[Array, ""]
-    ) -> tuple[Int[Array, ""], Int[Array, ""]]:
+    ) -> Choice:
         decision = self.decide(key, process, view, moment, time)
-        return decision.action.astype(jnp.int32), decision.invalid
+        return Choice(decision.action.astype(jnp.int32), decision.invalid, decision.calls)
 
     def decide(
         self, key: Key[Array, ""], process: DecisionProcess, view: View, moment: Moment, time: Int[Array, ""]

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from nbf.errors import InputError
+from nbf.filters.checks import check_counts, check_numbers
 
 Learner = TypeVar("Learner")
 
@@ -40,11 +40,11 @@ class PPO:
     entropy_weight: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "minibatch"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1; got {getattr(self, name)}.")
-        if not self.learning_rate > 0:
-            raise InputError(f"learning_rate must be above 0; got {self.learning_rate}.")
+        check_counts("PPO", epochs=self.epochs, minibatch=self.minibatch)
+        positive = ("learning_rate", "clip", "largest_gradient")
+        check_numbers("PPO", above=True, **{name: getattr(self, name) for name in positive})
+        check_numbers("PPO", value_weight=self.value_weight, entropy_weight=self.entropy_weight)
+        check_numbers("PPO", most=1.0, discount=self.discount, trace=self.trace)
 
 
 def advantages(
@@ -92,7 +92,12 @@ def clipped_loss(
     Returns:
         The loss.
     """
-    mean = jnp.mean if counts is None else lambda each: jnp.sum(jnp.where(counts, each, 0.0)) / jnp.sum(counts)
+
+    def mean(each: Float[Array, " n"]) -> Float[Array, ""]:
+        if counts is None:
+            return jnp.mean(each)
+        return jnp.sum(jnp.where(counts, each, 0.0)) / jnp.maximum(jnp.sum(counts), 1)  # there may be none
+
     deviation = jnp.std(gains) if counts is None else jnp.sqrt(mean((gains - mean(gains)) ** 2))
     chosen = jnp.take_along_axis(log_probs, actions[:, None], axis=1)[:, 0]
     ratio = jnp.exp(chosen - before)
@@ -129,11 +134,24 @@ def optimizer(settings: PPO, steps: int | None = None) -> optax.GradientTransfor
     return optax.chain(optax.clip_by_global_norm(settings.largest_gradient), optax.adam(rate, eps=1e-5))
 
 
+def minibatches(total: int, size: int) -> int:
+    """Count the gradient steps of an epoch.
+
+    Args:
+        total: Items of an iteration.
+        size: Of a minibatch, at most.
+
+    Returns:
+        How many minibatches there are; items that do not fill the last one are left out.
+    """
+    return max(1, total // size)
+
+
 def improve(
     key: Key[Array, ""], learner: Learner, state: Any, items: PyTree, loss: Callable[[Learner, Any], Array],
     optimizer: optax.GradientTransformation, epochs: int, minibatch: int,
 ) -> tuple[Learner, Any]:  # fmt: skip
-    """Take the gradient steps of an iteration. Items that do not fill the last minibatch are left out of an epoch.
+    """Take the gradient steps of an iteration.
 
     Args:
         key: Random key.
@@ -149,7 +167,7 @@ def improve(
         The learner and the optimizer's state after them.
     """
     total = jax.tree.leaves(items)[0].shape[0]
-    count, size = max(1, total // minibatch), min(minibatch, total)
+    count, size = minibatches(total, minibatch), min(minibatch, total)
 
     def epoch(carry: tuple[Learner, Any], key: Key[Array, ""]) -> tuple[tuple[Learner, Any], None]:
         chosen = jax.random.permutation(key, total)[: count * size].reshape(count, size)

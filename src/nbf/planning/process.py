@@ -75,6 +75,10 @@ class DecisionProcess(eqx.Module):
         """Whether the episode is over after a step, before the horizon; unless overridden, it never is."""
         return jnp.asarray(False)
 
+    def is_over_at_start(self, public: Public, state: State) -> Bool[Array, ""]:
+        """Whether the episode is over before the first step; unless overridden, it never is."""
+        return jnp.asarray(False)
+
     def context(self, public: Public) -> Float[Array, " c"]:
         """The public part as numbers of order one, for a network; unless overridden, none."""
         return jnp.zeros(0)
@@ -140,6 +144,9 @@ class TaskProcess(DecisionProcess):
 
     def is_over(self, state: State, next_public: Environment, next_state: State) -> Bool[Array, ""]:
         return self.task.is_over(next_state, next_public)
+
+    def is_over_at_start(self, public: Environment, state: State) -> Bool[Array, ""]:
+        return self.task.is_over(state, public)
 
     def context(self, public: Environment) -> Float[Array, " c"]:
         if self.describe is None:
@@ -216,6 +223,24 @@ def check_process(process: DecisionProcess) -> None:
             f"`allowed` tells of each of the {process.num_actions} actions whether it may be taken; got shape "
             f"{allowed.shape} of {allowed.dtype}."
         )
+    _check_numbers(process, public, begins)
+
+
+def _check_numbers(process: DecisionProcess, public: PyTree, environment: PyTree) -> None:
+    """Raise `InputError` unless rewards and ends are single numbers, and the context is a row of them."""
+    action = jax.ShapeDtypeStruct((), jnp.int32)
+    state = jax.eval_shape(lambda environment: environment.init(jax.random.key(0)), environment)
+    shapes = {
+        "reward": jax.eval_shape(process.reward, public, state, action, public, state),
+        "is_over": jax.eval_shape(process.is_over, state, public, state),
+        "is_over_at_start": jax.eval_shape(process.is_over_at_start, public, state),
+    }
+    for name, found in shapes.items():
+        if jnp.shape(found) != ():
+            raise InputError(f"`{name}` gives one number for a step; got an array of shape {jnp.shape(found)}.")
+    context = jax.eval_shape(process.context, public)
+    if len(jnp.shape(context)) != 1:
+        raise InputError(f"`context` gives a row of numbers; got an array of shape {jnp.shape(context)}.")
 
 
 def _described(tree: PyTree) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from nbf import prng
@@ -38,7 +39,7 @@ class Decision(eqx.Module):
     action: Action
     """The best one: of those that were tried, the one of the largest value."""
     values: Float[Array, " slots"]
-    """The mean return of each action of the root."""
+    """Q of each action of the root: see `backup`."""
     visits: Int[Array, " slots"]
     """How often each was tried; 0 where the value means nothing. All are 0 if every state of the belief was terminal;
     then `action` is the first, or all zeros."""
@@ -65,7 +66,7 @@ class TreeSearch(eqx.Module):
     depth: int = eqx.field(static=True, default=20)
     """Steps of a simulation at most, rollout included."""
     exploration: float = eqx.field(static=True, default=1.0)
-    """c of UCB1. Values are scaled to 0..1 by the smallest and the largest mean return of the search."""
+    """c of UCB1. Values are scaled to 0..1 by the smallest and the largest one of the search."""
     observation_widening: Widening | None = None
     """For observations that are numbers; None: each different observation is a node of its own."""
     action_widening: Widening | None = None
@@ -87,9 +88,13 @@ class TreeSearch(eqx.Module):
 
     def __check_init__(self) -> None:
         check_counts("A search", simulations=self.simulations, depth=self.depth, kept=self.kept)
-        if isinstance(self.calls, int):
-            check_counts("A search", least=self.depth, calls=self.calls)
+        if self.calls is not None and not isinstance(self.calls, Tracer):
+            calls = int(self.calls) if isinstance(self.calls, jax.Array) else self.calls
+            check_counts("A search", least=self.depth, calls=calls)
         check_numbers("A search", exploration=self.exploration)
+        for name in ("observation_widening", "action_widening"):
+            if not isinstance(given := getattr(self, name), Widening | None):
+                raise InputError(f"`{name}` is a Widening, such as Widening(4.0, 0.1), or None; got {given!r}.")
         if self.backup not in ("best", "mean"):
             raise InputError(f"`backup` is 'best' or 'mean'; got {self.backup!r}. Choose one of them.")
         if self.value is not None and self.rollout is not None:
@@ -104,6 +109,10 @@ class TreeSearch(eqx.Module):
             The decision.
         """
         self.check(task)
+        if not isinstance(belief, Belief):
+            raise InputError(
+                f"A search begins at a belief; got {type(belief).__name__}. Give `filter.belief(state, environment)`."
+            )
         root_key, key = jax.random.split(key)
         states = belief.sample(root_key, self.simulations)
         _check_states(states, environment)
@@ -166,7 +175,8 @@ class TreeSearch(eqx.Module):
             walk = descent.walk(walk_key, start, spent)
             leaf, steps, wrong = self._leaf(leaf_key, walk, environment, task)
             assert walk.path is not None
-            tree = tree.after(keep_key, walk.path, leaf, new, walk.observation, task.discount, self.backup == "mean")
+            told = leaf, walk.over, new, walk.observation
+            tree = tree.after(keep_key, walk.path, *told, task.discount, self.backup == "mean")
             return tree, calls + walk.depth + steps, invalid + walk.invalid + wrong
 
         none = jnp.int32(0)

@@ -75,11 +75,15 @@ class Task(eqx.Module):
 
     def reward_of(self, state: State, action: Action, next_state: State, environment: Environment) -> Float[Array, ""]:
         """Compute the reward of a step, as a number with decimals."""
-        reward = jnp.asarray(self.reward(state, action, next_state, environment), jnp.float32)
-        if reward.shape:
-            raise InputError(f"The reward of a step is one number; got an array of shape {reward.shape}.")
-        return reward
+        reward = self.reward(state, action, next_state, environment)
+        if reward is None or jnp.shape(reward):
+            got = "None" if reward is None else f"an array of shape {jnp.shape(reward)}"
+            raise InputError(f"The reward of a step is one number; got {got}.")
+        return jnp.asarray(reward, jnp.float32)
 
     def is_over(self, state: State, environment: Environment) -> Bool[Array, ""]:
         """Tell whether the episode is over."""
-        return jnp.asarray(False if self.terminal is None else self.terminal(state, environment), bool)
+        over = jnp.asarray(False if self.terminal is None else self.terminal(state, environment), bool)
+        if over.shape:
+            raise InputError(f"`terminal` of the task says True or False; got an array of shape {over.shape}.")
+        return over

@@ -1,6 +1,6 @@
 """Train a policy and a value on what a view shows, by PPO: V(θ, context) and π(a | θ, context) on filtered beliefs.
 
-    trained = train_policy(process, EmbeddingView(filter), steps=300_000)
+    trained = train_policy(process, EmbeddingView(filter), PolicyConfig(steps=300_000))
     trained.act(key, episodes=1000).total(process.discount)
 
 An iteration is one compiled program: a batch of episodes, in which the filter updates its belief, then the gradient
@@ -22,9 +22,10 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from nbf import prng
 from nbf.errors import InputError
 from nbf.evaluation.batches import in_batches
+from nbf.filters.checks import check_counts
 from nbf.planning.acting import Acted, Chooser, act, begun, seen
 from nbf.planning.actor import Actor
-from nbf.planning.ppo import PPO, advantages, clipped_loss, improve, optimizer
+from nbf.planning.ppo import PPO, advantages, clipped_loss, improve, minibatches, optimizer
 from nbf.planning.process import DecisionProcess, check_process
 from nbf.planning.views import View
 from nbf.training.progress import Progress
@@ -43,7 +44,7 @@ class PolicyConfig:
     recurrent: bool = False
     """Whether the network has a memory: an LSTM of `width` units that reads what is seen."""
     minibatches: int = 8
-    """Of an epoch: of decisions, or with a memory of episodes."""
+    """Of an epoch, about: of decisions, or with a memory of episodes; all have the same size."""
     epochs: int = 4
     """Passes over the decisions of an iteration."""
     learning_rate: float = 1e-3
@@ -56,9 +57,8 @@ class PolicyConfig:
     entropy_weight: float = 0.01
 
     def __post_init__(self) -> None:
-        for name in ("steps", "episodes", "width", "depth", "minibatches"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1; got {getattr(self, name)}.")
+        sizes = ("steps", "episodes", "width", "depth", "minibatches")
+        check_counts("A policy", **{name: getattr(self, name) for name in sizes})
         if self.minibatches > self.episodes:
             raise InputError(f"{self.minibatches} minibatches of {self.episodes} episodes: take more episodes.")
         self.ppo(1.0, self.episodes)
@@ -177,11 +177,17 @@ def train_policy(
         The trained policy.
     """
     check_process(process)
+    if not isinstance(view, View):
+        raise InputError(
+            f"A policy is trained on a view of the hidden state; got {type(view).__name__}. Of a filter's belief take "
+            "EmbeddingView(filter), MomentsView(filter) or ProbabilitiesView(filter)."
+        )
     config = PolicyConfig() if config is None else config
     total = config.iterations(process.horizon)
-    settings = config.ppo(process.discount, config.episodes * (1 if config.recurrent else process.horizon))
+    items = config.episodes * (1 if config.recurrent else process.horizon)
+    settings = config.ppo(process.discount, items)
     actor = _new_actor(process, view, config, seed)
-    steps = total * settings.epochs * config.minibatches
+    steps = total * settings.epochs * minibatches(items, settings.minibatch)
     state = optimizer(settings, steps).init(eqx.filter(actor, eqx.is_array))
     returns: list[float] = []
     with Progress("policy", total, 0, enabled=progress, unit="iteration") as bar:
@@ -195,6 +201,10 @@ def train_policy(
             _check(int(invalid), int(stuck))
             returns.append(float(mean))
             bar.update(number + 1)
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(eqx.filter(actor, eqx.is_array))):
+        raise InputError(
+            "The network's parameters are not finite any more. Take a smaller `learning_rate` or `largest_gradient`."
+        )
     return TrainedPolicy(process, view, actor, tuple(returns))
 
 
@@ -254,7 +264,8 @@ def _loss(actor: Actor, taken: Decisions, config: PolicyConfig, settings: PPO) -
 def _check(invalid: int, stuck: int) -> None:
     if invalid:
         raise InputError(
-            f"{invalid} rewards of a batch of episodes were NaN or infinite. Look at `reward` of the process."
+            f"{invalid} rewards of a batch of episodes, or numbers shown to the network, were NaN or infinite. "
+            "Look at `reward` and `context` of the process, and at what the view shows."
         )
     if stuck:
         raise InputError(

@@ -41,7 +41,7 @@ class Tree(eqx.Module):
     """What a search knows. Arrays have a leading axis, the nodes; the root is the first."""
 
     known: Float[Array, "nodes slots 2"]
-    """N(h, a), how often an action was tried, and Q(h, a), the mean return."""
+    """N(h, a), how often an action was tried, and Q(h, a), its value: see `backed_up`."""
     actions: Action
     """Of the slots; None where they are listed."""
     edge: Int[Array, " nodes"]
@@ -50,11 +50,13 @@ class Tree(eqx.Module):
     """Of the observation."""
     first: Float[Array, " nodes"]
     """The value of the rollout, or of the value function, when it was opened."""
+    own: Float[Array, " nodes"]
+    """1 if the simulation that opened it could have gone on; 0 if its episode was over there."""
     observation: Observation
     beliefs: Beliefs | None
     """None where each simulation keeps to its own state."""
     low: Float[Array, ""]
-    """The smallest of the mean returns so far, and the largest, by which they are scaled."""
+    """The smallest Q(h, a) so far, and the largest, by which they are scaled."""
     high: Float[Array, ""]
 
     @property
@@ -103,8 +105,8 @@ class Tree(eqx.Module):
         return jnp.maximum(found, 0), (found >= 0) & _same(self.observation, found, observation)
 
     def after(
-        self, key: Key[Array, ""], path: Path, leaf: Float[Array, ""], new: Int[Array, ""], observation: Observation,
-        discount: float, mean: bool,
+        self, key: Key[Array, ""], path: Path, leaf: Float[Array, ""], over: Bool[Array, ""], new: Int[Array, ""],
+        observation: Observation, discount: float, mean: bool,
     ) -> Tree:  # fmt: skip
         """Enter a simulation.
 
@@ -112,6 +114,7 @@ class Tree(eqx.Module):
             key: Random key.
             path: The simulation.
             leaf: The value of where it ends.
+            over: Whether the episode is over there.
             new: Index of the node that it may open.
             observation: Of this node.
             discount: γ.
@@ -122,7 +125,7 @@ class Tree(eqx.Module):
         """
         nowhere = self.edge.shape[0]  # writes beyond the end are dropped
         node, rows = jnp.where(path.taken, path.node, nowhere), self.known[path.node]
-        after, values = backed_up(path, rows, self.first[path.node], leaf, new, discount, mean)
+        after, values = backed_up(path, rows, self.first[path.node], self.own[path.node], leaf, discount, mean)
         makes = path.taken & (path.child == new)
         edge = jnp.max(jnp.where(makes, path.node * self.known.shape[1] + path.slot, -1))
         opening = jnp.where(jnp.take_along_axis(rows[..., 0], path.slot[:, None], 1)[:, 0] == 0, node, nowhere)
@@ -132,6 +135,7 @@ class Tree(eqx.Module):
             edge=self.edge.at[new].set(edge),
             digest=self.digest.at[new].set(digest_of(observation)),
             first=self.first.at[new].set(leaf),
+            own=self.own.at[new].set(jnp.where(over, 0.0, 1.0)),
             observation=put(self.observation, (new,), observation),
             beliefs=None if self.beliefs is None else self.beliefs.after(key, path, edge, new),
             low=jnp.minimum(self.low, jnp.min(jnp.where(path.taken, values, jnp.inf))),
@@ -140,21 +144,22 @@ class Tree(eqx.Module):
 
 
 def backed_up(
-    path: Path, rows: Float[Array, "depth slots 2"], first: Float[Array, " depth"], leaf: Float[Array, ""],
-    new: Int[Array, ""], discount: float, mean: bool,
+    path: Path, rows: Float[Array, "depth slots 2"], first: Float[Array, " depth"], own: Float[Array, " depth"],
+    leaf: Float[Array, ""], discount: float, mean: bool,
 ) -> tuple[Float[Array, "depth slots 2"], Float[Array, " depth"]]:  # fmt: skip
     """Compute what a simulation changes, from its end to the root.
 
     With `mean`, Q(h, a) is the mean of the returns, as in POMCP. Else it is the mean reward, and the mean over the
     simulations of V(hao), with V(h) = Q(h, a) of the action that was tried most often there; then what was lost by
     exploration further down does not count. It is kept by differences: of what comes after a, one node alone changes.
+    A simulation whose episode was over at a node is worth nothing there, whatever the node's value becomes.
 
     Args:
         path: The simulation.
         rows: N and Q of its nodes.
         first: The value of each of them when it was opened.
+        own: 1 if the simulation that opened it could have gone on, else 0.
         leaf: The value of where the simulation ends.
-        new: Index of the node that it may have opened.
         discount: γ.
         mean: Which of the two.
 
@@ -162,22 +167,22 @@ def backed_up(
         The rows after it, and the changed entry of each.
     """
 
-    def share(row: Float[Array, "slots 2"], first: Float[Array, ""]) -> Float[Array, ""]:
-        """How many simulations came here, times the value."""
+    def share(row: Float[Array, "slots 2"], first: Float[Array, ""], own: Float[Array, ""]) -> Float[Array, ""]:
+        """How many simulations came here and could go on, times the value."""
         tries = row[:, 0]
         value = jnp.where(jnp.max(tries) > 0, row[jnp.argmax(tries), 1], first)
-        return (1.0 + jnp.sum(tries)) * value
+        return (own + jnp.sum(tries)) * value
 
     def back(later: Float[Array, ""], entry: tuple) -> tuple[Float[Array, ""], tuple[Array, Array]]:
-        slot, reward, taken, row, first = entry
+        slot, reward, taken, row, first, own = entry
         tries, value = row[slot, 0], row[slot, 1]
         counted = reward + discount * later
         found = (tries * value + counted) / (tries + 1)
         after = row.at[slot].set(jnp.stack([tries + 1, found]))
-        told = counted if mean else share(after, first) - share(row, first)
+        told = counted if mean else share(after, first, own) - share(row, first, own)
         return jnp.where(taken, told, later), (jnp.where(taken, after, row), found)
 
-    entries = path.slot, path.reward, path.taken, rows, first
+    entries = path.slot, path.reward, path.taken, rows, first, own
     return jax.lax.scan(back, leaf, entries, reverse=True)[1]
 
 
@@ -287,7 +292,7 @@ def empty_tree(
     )  # fmt: skip
     return Tree(
         known=jnp.zeros((nodes, slots, 2)), actions=room(action, slots), edge=jnp.full(nodes, -1),
-        digest=jnp.zeros(nodes, jnp.uint32), first=jnp.zeros(nodes), observation=room(observation),
+        digest=jnp.zeros(nodes, jnp.uint32), first=jnp.zeros(nodes), own=jnp.ones(nodes), observation=room(observation),
         beliefs=beliefs if kept else None, low=jnp.float32(jnp.inf), high=jnp.float32(-jnp.inf),
     )  # fmt: skip
 
@@ -303,8 +308,10 @@ def digest_of(observation: Observation) -> UInt32[Array, ""]:
     """
     words = []
     for leaf in map(jnp.asarray, jax.tree.leaves(observation)):
-        # 0.0 is equal to -0.0, and has other bits
-        whole = leaf.astype(jnp.float32) + 0.0 if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf.astype(jnp.int32)
+        if jnp.issubdtype(leaf.dtype, jnp.floating):  # 0.0 is equal to -0.0, and has other bits
+            whole = jnp.where(leaf == 0, 0.0, leaf).astype(jnp.float32)
+        else:
+            whole = leaf.astype(jnp.int32)
         words.append(jax.lax.bitcast_convert_type(whole, jnp.uint32).reshape(-1))
     found = jnp.concatenate(words)
     factors = np.random.default_rng(0).integers(0, 2**31, found.shape[0], np.uint32) * 2 + 1

@@ -26,9 +26,9 @@ class Widening(eqx.Module):
     """α."""
 
     def __check_init__(self) -> None:
-        if not self.factor > 0 or not 0 <= self.exponent <= 1:
+        if not 0 < self.factor < math.inf or not 0 <= self.exponent <= 1:
             raise InputError(
-                "Widening has a factor above 0 and an exponent from 0 to 1; "
+                "Widening has a finite factor above 0 and an exponent from 0 to 1; "
                 f"got factor={self.factor}, exponent={self.exponent}."
             )
 

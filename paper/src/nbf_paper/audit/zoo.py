@@ -88,6 +88,7 @@ GRIDS |= {
     "values-error-walk": _of_task("walk", "value_error", 3),
     "values-error-chase": _of_task("chase", "value_error", 3),
     "values-search": MetricTable("values", "search_return", 2),
+    "values-calls": MetricTable("values", "search_calls", 0),
 }  # fmt: skip
 
 

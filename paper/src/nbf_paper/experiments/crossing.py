@@ -22,9 +22,10 @@ from nbf.evaluation.batches import mean_and_error
 from nbf_paper.experiments.job import Counter, Job
 from nbf_paper.experiments.rows import FilterRow
 from nbf_paper.experiments.simulation_cost import TimedFilter
-from nbf_paper.experiments.simulator_job import SimulatorJob, SimulatorTraining, baseline_rows, model_rows
+from nbf_paper.experiments.simulator_job import SimulatorJob, baseline_rows, model_rows
 from nbf_paper.experiments.timed_domains import Step
 from nbf_paper.experiments.zoo import ZooEvaluation
+from nbf_paper.experiments.zoo_job import ZooTraining
 from nbf_paper.names import ACROBOT, TIMES_ENDING
 from nbf_paper.records import ALL, Record
 from nbf_paper.zoo import acrobot
@@ -102,7 +103,7 @@ class CrossingTimesJob(Job):
             "evaluation": scored["evaluation"], "training": scored["training"], "teacher": scored["teacher"],
         }  # fmt: skip
 
-    def training_run(self, runs: Path) -> SimulatorTraining:
+    def training_run(self, runs: Path) -> ZooTraining:
         return self.of.training_run(runs)
 
     def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:

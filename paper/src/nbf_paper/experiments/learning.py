@@ -7,8 +7,9 @@
 | NBF, untrained | the same network as it begins |
 | Approx Beliefs | the ceiling of either, after the last round: the model on samples of the reference's posterior |
 
-The teacher is the filter that `nbf.learn` begins with, the best without a network in its first round; its rows are with
-as many calls a step as it taught with, and with as few as the neural filter makes. All filters with a model have their
+The teacher is the filter that `nbf.learn` begins with, the best without a network in its first round. Beside it stand
+the particle filter and the strongest filter without a network, whose kernel is as wide as the neural filter's: with as
+many calls a step as the teacher has, and with as few as the neural filter makes. All filters with a model have their
 trust measured as `nbf.learn` measures it; of the taught ones the calls of that are not counted, in their favour.
 """  # noqa: E501
 

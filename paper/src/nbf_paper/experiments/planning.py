@@ -16,6 +16,7 @@ It costs nothing, nor does the prior, which never sees anything. All play in the
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ from nbf_paper.experiments import demands
 from nbf_paper.experiments.demands import Demand, Size
 from nbf_paper.experiments.injected import InjectedParticleFilter
 from nbf_paper.experiments.job import Counter, Job
+from nbf_paper.experiments.planning_continuous import DIRECTIONS, LEFT_OUT, SCAN_COST, SEARCH_LOOK
 from nbf_paper.experiments.planning_decisions import Decisions
 from nbf_paper.experiments.planning_play import Game, Scores, Searching, played
 from nbf_paper.experiments.planning_problems import PROBLEMS
@@ -56,7 +58,10 @@ TIMED = 20
 
 FIT = {"walk": "point-mass filter of 60, wall band of 0.5"}
 """What `nbf.fit` is told that is not its default."""
-GOALS = {"vdp-tag": {"directions": 16, "look": 1.0}, "walk": {"scan": 0.1, "left_out": 2.0}}
+GOALS = {
+    "vdp-tag": {"directions": DIRECTIONS, "look": SEARCH_LOOK},
+    "walk": {"scan": SCAN_COST, "left_out": LEFT_OUT},
+}
 """What a search adds up that is not the task, and how many directions there are."""
 
 
@@ -72,6 +77,12 @@ class Rows:
     """Without a network, but with the neural filters' knowledge of the transition probabilities."""
     references: bool = True
     """Whether the ceiling and the prior are among them."""
+
+    @property
+    def largest(self) -> int:
+        """The most calls of an update."""
+        kinds = self.particle_filters, self.injected_filters, self.regularized_filters, self.neural_filters
+        return max(0, *itertools.chain(*kinds, self.branching_filters))
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -118,7 +129,7 @@ class PlanningJob(Job):
     def __post_init__(self) -> None:
         if self.problem not in PROBLEMS:
             raise InputError(f"There is no problem {self.problem!r}; choose one of {', '.join(PROBLEMS)}.")
-        most = max((*self.rows.particle_filters, *self.rows.injected_filters, *self.rows.neural_filters, 0))
+        most = self.rows.largest
         if self.calls < most + self.searching.depth:
             raise InputError(
                 f"calls={self.calls} leaves nothing to a search beside a filter of {most}: give at least "
@@ -193,7 +204,8 @@ class PlanningJob(Job):
 @dataclass(frozen=True)
 class PlanningTimeJob(PlanningJob):
     """The same at equal time. Times of all filters are measured first, on one episode, and then fixed: a search has as
-    many calls as fit beside the update into the time of a search of `calls` without any filter."""
+    many calls as fit beside the update into the time of a search of `calls` without any filter. A filter that leaves
+    less than one simulation of full depth has no return."""
 
     timed: ClassVar[bool] = True
     episodes: int = 32
@@ -216,7 +228,8 @@ class PlanningTimeJob(PlanningJob):
         for row, taken in zip(rows, times, strict=True):
             bar.describe(f"{self.title}: {row.label}")
             calls = max(0, self.calls - round(taken / per_call))
-            records.append(self.told(row, "return_equal_time", self.played(game, row, calls).returns))
+            if calls >= self.searching.depth:
+                records.append(self.told(row, "return_equal_time", self.played(game, row, calls).returns))
             bar.advance(self.episodes)
             told = {"update_ms": 1e3 * taken, "search_us": 1e6 * per_call, "calls_equal_time": float(calls)}
             records += [self.told(row, name, np.full(2, value)) for name, value in told.items()]

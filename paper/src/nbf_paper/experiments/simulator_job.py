@@ -31,7 +31,6 @@ from nbf.filters.approximate import ApproxBeliefs
 from nbf.filters.neural import NeuralBayesianFilter
 from nbf.filters.particle import ParticleFilter
 from nbf.filters.prediction import PredictionFilter
-from nbf.fitting.fit import fit
 from nbf.fitting.fitted import FittedModel
 from nbf_paper.experiments import demands
 from nbf_paper.experiments.demands import Demand, Size
@@ -45,27 +44,6 @@ from nbf_paper.zoo.problem import Problem
 
 PRIOR = 2048
 """Particles of the prior."""
-
-
-@dataclass(frozen=True)
-class SimulatorTraining(ZooTraining):
-    """A model that `nbf.fit` trains with a smaller teacher than its default: the simulator is what takes the time."""
-
-    teacher: int
-    """Particles of the filter whose beliefs are learned."""
-
-    @property
-    def path(self) -> Path:
-        """The file of the finished model."""
-        return self.folder / f"teacher-{self.teacher}" / f"steps-{self.steps}" / "model.safetensors"
-
-    def _train(self) -> None:
-        asked = self.problem
-        fitted = fit(
-            asked.family, horizon=asked.horizon, seed=self.seed, particles=self.teacher, steps=self.steps, trial=0,
-            resume=self.path.parent / "training.safetensors",
-        )  # fmt: skip
-        fitted.save(self.path)
 
 
 def baseline_rows(asked: Problem, environment: Environment, seed: int, settings: ZooEvaluation) -> Iterator[FilterRow]:
@@ -114,8 +92,10 @@ class SimulatorJob(ZooJob):
 
         return [Size("--episodes", self.evaluated, taken), Size("--steps", self.steps, demands.steps)]
 
-    def training_run(self, runs: Path) -> SimulatorTraining:
-        return SimulatorTraining(runs / self.problem / str(self.seed), self.asked, self.seed, self.steps, self.teacher)
+    def training_run(self, runs: Path) -> ZooTraining:
+        """With a smaller teacher than the default of `nbf.fit`: the simulator is what takes the time."""
+        folder = runs / self.problem / str(self.seed) / f"teacher-{self.teacher}"
+        return ZooTraining(folder, self.asked, self.seed, self.steps, (("particles", self.teacher),))
 
     def measure(self, results: Path, runs: Path, bar: Counter) -> list[Record]:
         settings, asked = self.evaluation, self.asked

@@ -8,8 +8,8 @@ return, which is not discounted, is the distance at the start less that at the e
 the direction of each of his moves, or a bump, wrong with probability 0.1. Hunter and runner move one cell a step. The
 runner's moves are a softmax of the distance to the hunter. He is caught who is in the hunter's cell before or after his
 own move; that he was not caught is heard too. The hunter gets 1 for catching him, and for each step by how much it
-brought them nearer, as a difference of potentials: the optimal policy is the same with and without that (Ng, Harada and
-Russell 1999).
+brought them nearer, as a difference of potentials (Ng, Harada and Russell 1999). The potential of the last step is not
+taken back, so that it is worth a little to end an episode near him, also without a catch.
 """
 
 from __future__ import annotations

@@ -74,8 +74,8 @@ SEARCHES = {
     "search with V": (TreeSearch(32, 3, backup="best"), True),
     "search with rollouts": (TreeSearch(80, 20, backup="best"), False),
 }
-"""Simulations and depth, and whether V is the value of a leaf: both simulate the environment up to 1632 and 1600 times
-a decision, since a step of the first is also an update of 16 particles."""
+"""Simulations and depth, and whether V is the value of a leaf. Both simulate the environment at most 1632 and 1600
+times for a decision, as a step with V is also an update of 16 particles; how often they did is `search_calls`."""
 TOGETHER = 64
 """Episodes of a search in one batch."""
 
@@ -256,13 +256,18 @@ class ValuesJob(Job):
     def _searched(self, row: ViewRow, trained: TrainedPolicy, bar: Counter) -> Iterator[Record]:
         keys = prng.stream(self.seed, "values", self.name, "searches")
         batch = min(TOGETHER, self.searches)
-        for arm, (search, valued) in (("policy", (None, False)), *SEARCHES.items()):
+        policies = {"policy": (None, False), "policy, likeliest action": (None, False)}
+        for arm, (search, valued) in (policies | SEARCHES).items():
             bar.describe(f"{self.title}: {arm}")
             chooser = None if search is None else SearchChooser(search, trained.actor if valued else None)
-            acted = trained.act(keys, self.searches, chooser=chooser, batch=batch)
-            for metric, values in measured(self.name, acted, self.process).items():
-                if metric != "value_error":
-                    yield self._record(dataclasses.replace(row, arm=arm), None, f"search_{metric}", values)
+            acted = trained.act(keys, self.searches, chooser=chooser, batch=batch, greedy=arm.endswith("action"))
+            found = measured(self.name, acted, self.process)
+            del found["value_error"]
+            if search is not None:  # of a decision; a step with V is also an update
+                steps = np.asarray(acted.calls) / np.asarray(acted.alive).sum(axis=1)
+                found["calls"] = steps * (1 + PARTICLES if valued else 1)
+            for metric, values in found.items():
+                yield self._record(dataclasses.replace(row, arm=arm), None, f"search_{metric}", values)
 
     def _learning(self, row: ViewRow, trained: TrainedPolicy) -> Iterator[Record]:
         for block, part in enumerate(np.array_split(np.asarray(trained.returns), BLOCKS)):

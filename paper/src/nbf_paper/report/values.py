@@ -6,6 +6,7 @@
 | `values-chase` | share of chases in which the runner was caught: higher is better |
 | `values-error-walk`, `values-error-chase` | mean squared error of V against the return that followed |
 | `values-search` | mean return of the policy on θ, and of searches with and without its V |
+| `values-calls` | simulator calls of such a search for a decision |
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ CAPTIONS = {
     "values-error-chase": "The chase: mean squared error of V against the return that followed, over the steps.",
     "values-search": (
         "Mean return of the policy on θ, and of tree searches from the neural filter's belief: with V of the simulated "
-        "belief at the leaves, and with random rollouts, at as many simulated steps of the environment."
+        "belief at the leaves, and with random rollouts."
     ),
+    "values-calls": "Simulator calls of each search for a decision, those of the filter's updates inside it counted.",
 }
 
 
@@ -47,7 +49,8 @@ def page(folder: Path) -> Page:
             asked = configs(task)
             tables[f"values-{task}"] = markdown_table(records, configs=asked, metric=metric, digits=digits)
             tables[f"values-error-{task}"] = markdown_table(records, configs=asked, metric="value_error", digits=3)
-    searched = [task for task in VALUE_CHANGES if (task, "search_return") in recorded]
-    if searched:
-        tables["values-search"] = markdown_table(records, configs=searched, metric="search_return", digits=2)
+    for name, metric, digits in (("values-search", "search_return", 2), ("values-calls", "search_calls", 0)):
+        asked = [task for task in VALUE_CHANGES if (task, metric) in recorded]
+        if asked:
+            tables[name] = markdown_table(records, configs=asked, metric=metric, digits=digits)
     return Page(tables, {}, "Policies and values on beliefs", {name: CAPTIONS[name] for name in tables})
