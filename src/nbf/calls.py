@@ -81,7 +81,7 @@ def missing_policy_explained(environment: Any, policy: PyTree) -> Iterator[None]
     except InputError:
         raise
     except Exception as error:
-        reason = _reason(environment) if policy is None else None
+        reason = why_not_without_policy(environment) if policy is None else None
         if reason is None:
             raise
         name = type(environment).__name__
@@ -92,8 +92,15 @@ def missing_policy_explained(environment: Any, policy: PyTree) -> Iterator[None]
         ) from error
 
 
-def _reason(environment: Any) -> str | None:
-    """Why a state cannot be moved without a policy; None if it can."""
+def why_not_without_policy(environment: Any) -> str | None:
+    """Find out whether an environment needs a policy.
+
+    Args:
+        environment: The environment.
+
+    Returns:
+        Why a state cannot be moved without one; None if it can.
+    """
     key = jax.random.key(0)
     try:
         state = jax.eval_shape(lambda: environment.init(key))

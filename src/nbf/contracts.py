@@ -12,6 +12,7 @@ Shapes: `n` particles or samples, `m` embedding size, `d` numbers per state, `b`
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from abc import abstractmethod
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
@@ -248,6 +250,17 @@ class FilterInfo(eqx.Module):
     invalid: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.int32(0))
     """How many particles had a likelihood of NaN or +inf, which no likelihood should be; they count as impossible. Of a
     filter that lists its states, how many branches (or moves, cells, symbols) had; 0 where nothing is weighed."""
+
+    def __repr__(self) -> str:
+        """The numbers of one step; of many, or inside a trace, their shapes."""
+        told = [(each.name, getattr(self, each.name)) for each in dataclasses.fields(self)]
+        if any(isinstance(value, Tracer) or np.ndim(value) for _, value in told):
+            return f"FilterInfo({', '.join(f'{name}={eqx.tree_pformat(value)}' for name, value in told)})"
+        numbers = {name: np.asarray(value).item() for name, value in told}
+        shown = (
+            f"{name}={value:.4g}" if type(value) is float else f"{name}={value}" for name, value in numbers.items()
+        )
+        return f"FilterInfo({', '.join(shown)})"
 
 
 FilterState = PyTree

@@ -54,6 +54,16 @@ def test_the_functions_are_the_environment(key):
     assert environment.log_likelihood(observation, one, other) == score(observation, one, other, parameters)
 
 
+def test_a_transition_to_another_shape_is_named(key):
+    world = dataclasses.replace(walker(), functions=(start, lambda key, state, *_: jnp.zeros(2), read, score))
+    with pytest.raises(
+        InputError, match=r"`transition` gave a state of shape \(2,\); the state before it has shape \(1,\)"
+    ):
+        world.transition(key, jnp.zeros(1), 0.2)
+    report = nbf.testing.check_environment(world, 0.2)
+    assert "`transition` gave a state of shape (2,)" in str(report)
+
+
 def test_new_parameters_are_used_without_compiling_again(key):
     traced = []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import re
 import signal
 from contextlib import contextmanager
 from dataclasses import fields
@@ -478,8 +479,8 @@ def test_it_is_better_than_an_untrained_model():
 
 def test_printed_it_says_what_it_is():
     head, _, *table = str(unmeasured_walker()).splitlines()
-    assert head.startswith("MixtureConfig for box((-2.0, 2.0),): 20 steps in ")
-    assert "on beliefs of a particle filter of 32 (ESS " in head
+    assert head.startswith("MixtureConfig for box((-2.0, 2.0),): 20 steps on beliefs of a particle filter of 32 (ESS ")
+    assert re.search(r"; \d+ s in all", head)
     assert any("held-out NLL" in line for line in table)
     assert any("verdict" in line for line in table)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,16 @@ def test_what_the_prior_beats_is_not_recommended():
     text = " ".join(recommendation([PRIOR, poor, LARGE], 0.0, "divergence", (50,)))
     assert "At equal calls: 50 calls nothing that is better than the prior." in text
     assert "up to 0.1 µs a call PF(2000), from there on nothing that is better than the prior." in text
-    assert "The network adds nothing here: neural (1.500) is no better than the prior (1.000)" in text
+    assert "The network adds nothing here, by divergence from the reference: neural (1.500) is no better than " in text
+
+
+def test_what_is_near_and_sure_of_the_wrong_is_not_recommended():
+    """Better than the prior by the divergence, and worse by the log score of the true state."""
+    sure = dataclasses.replace(LARGE, name="certain", log_scores=row("", "particle", 1, 1.0, 9.0).log_scores)
+    text = " ".join(recommendation([PRIOR, sure], 0.0, "divergence", (2000,)))
+    assert "2000 calls nothing that is better than the prior" in text
+    assert "Worth their time" not in text
+    assert "PF(2000)" in " ".join(recommendation([PRIOR, LARGE], 0.0, "divergence", (2000,)))
 
 
 def test_the_front_holds_what_no_faster_filter_reaches():
@@ -108,7 +118,7 @@ def test_a_network_that_earns_its_place_is_not_spoken_against():
 )
 def test_a_network_that_adds_nothing_is_said_to(rows, reason):
     text = " ".join(recommendation(rows, 1.0, "divergence", (50,)))
-    assert "The network adds nothing here: neural (0.400) is no better than" in text
+    assert "The network adds nothing here, by divergence from the reference: neural (0.400) is no better than" in text
     assert reason in text
 
 

@@ -16,6 +16,7 @@ from fits import untrained_on_a_line
 import nbf
 from nbf.contracts import Filter
 from nbf.errors import InputError
+from nbf.fitting import fit as fitting
 from nbf.fitting import race
 from nbf.fitting import trial as trials
 from nbf.fitting.compare import ComparisonStopped, trial
@@ -107,3 +108,15 @@ def test_a_trial_that_is_stopped_loses_no_model(monkeypatch):
         attempt(monkeypatch, ComparisonStopped(tried()))
     assert stop.value.fitted.trial == tried()
     assert jax.tree.leaves(stop.value.fitted.model)
+
+
+def test_a_fit_that_is_stopped_while_trust_is_measured_loses_no_model(monkeypatch):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fitting, "earned_trust", stopped)
+    with pytest.raises(trials.TrialStopped) as stop:
+        nbf.fit(line(), steps=20, particles=16, horizon=3, trial=0, progress=False)
+    assert stop.value.fitted.trust is None
+    assert stop.value.fitted.steps == 20
+    assert stop.value.fitted.calibration.verdict

@@ -70,7 +70,7 @@ def test_a_sound_schedule_passes():
 
 
 WRONG = {
-    "a likelihood of the last step": ({"noise": 0.3}, "schedule: environment and policy of step 5"),
+    "a likelihood of the last step": ({"noise": 0.3}, "schedule: environment and policy of step 19"),
     "a wall of the last step": ({"reach": 9.0, "drift": 5.0}, "schedule: states are legal and finite"),
     "a policy of the last step": ({"drift": np.nan}, "schedule: states are legal and finite"),
     "too few policies": ({"missing": 1}, "schedule: one entry for each step"),

@@ -79,25 +79,28 @@ class Demo(Command):
         console.print(f"\nanimation  {answer['animation']}\npicture    {answer['picture']}", soft_wrap=True)
         print("\nNext:")
         for command, purpose in NEXT:
-            print(f"  {f'{_program()} {command}':<36} {purpose}")
+            print(f"  {f'{_program()} {command}':<{len(_program()) + 31}} {purpose}")
 
 
 EXPLAINED = """
 An agent walks through an 8 x 8 grid; only a symbol for each move is seen, wrong one time in ten. JS is
 the Jensen-Shannon divergence from the exact posterior, 0 to 0.693 nats: on the episode that is shown,
-and over all. calls: of the simulator, per update. ESS: effective sample size. Prior: no observation is
-used. Approx Beliefs: the exact posterior, embedded and decoded at every step: the ceiling of the model,
-above which a filter comes only where it follows all branches itself (NBF (128) here: 64 cells).
+which is the one with the most moves and hard for few particles, and over all. calls: of the simulator,
+per update. ESS: effective sample size of the weighted particles, small where few of them explain what
+was seen. Prior: no observation is used. Approx Beliefs: the exact posterior, embedded and decoded at
+every step, so its JS is the model's error alone. A neural filter of 64 calls and more follows every
+branch here and no longer needs its model.
 """
 TIMED = """
 At equal time. Here a call of the simulator costs next to nothing, so particles are cheap, and the exact
 filter, which knows all 64 cells, is the best of all. Where a call costs more, a particle filter can
-afford fewer of them in the time of the neural filter (of those above, the largest that it can):
+afford fewer of them in the time of the neural filter. Beside each stands the largest particle filter of
+those above that takes no longer (–: none of them is so fast):
 """
 NEXT = (
     ("play", "steer the agent yourself, in the browser"),
     ("demo --seed 1 --particles 16", "other grids, fewer particles"),
-    ("compare mymodule:family", "every filter on a problem of yours, in mymodule.py (docs/your-own-environment.md)"),
+    ("compare MODULE:FAMILY", "every filter on a problem of your own: see docs/your-own-environment.md"),
 )
 """What to do after the demo."""
 

@@ -56,7 +56,12 @@ class FunctionalEnvironment(LookAhead, StateEmission):
         return _arrays(self.functions[0](key, *self._more))
 
     def transition(self, key: Key[Array, ""], state: State, policy: Policy) -> State:
-        return _arrays(self.functions[1](key, state, policy, *self._more))
+        moved = _arrays(self.functions[1](key, state, policy, *self._more))
+        if (before := _shapes(state)) != (after := _shapes(moved)):
+            raise InputError(
+                f"`transition` gave a state of {after}; the state before it has {before}. Both are one state."
+            )
+        return moved
 
     def observe(self, key: Key[Array, ""], state: State, next_state: State) -> Observation:
         return _arrays(self.functions[2](key, state, next_state, *self._more))
@@ -181,7 +186,8 @@ def check_leaves(
     """
     leaves, structure = jax.tree.flatten(observation)
     if structure != expected:
-        raise InputError(f"An observation of this environment is built as {expected}; got {structure}.")
+        hint = " A list or tuple is a tree: give jnp.array(...)." if isinstance(observation, list | tuple) else ""
+        raise InputError(f"An observation of this environment is built as {expected}; got {structure}.{hint}")
     for value, (shape, dtype) in zip(leaves, kinds, strict=True):
         _check_leaf(np.asarray(value), shape, np.dtype(dtype), symbols)
 
@@ -207,6 +213,12 @@ def _check_leaf(value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, symb
 def _arrays(tree: PyTree) -> PyTree:
     """The tree with arrays in place of Python and NumPy numbers."""
     return jax.tree.map(jnp.asarray, tree)
+
+
+def _shapes(state: State) -> str:
+    leaves, structure = jax.tree.flatten(state)
+    shapes = ", ".join(str(jnp.shape(leaf)) for leaf in leaves)
+    return f"shape {shapes}" if len(leaves) == 1 else f"{structure} with shapes {shapes}"
 
 
 @functools.cache

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from nbf.beliefs.model import ModelBelief
 from nbf.capabilities import Episodic
@@ -33,10 +34,12 @@ from nbf.evaluation.belief_scores import (
     log_prob,
 )
 from nbf.evaluation.energy import mean_pairwise_distance, typical_width
-from nbf.fitting.filtering import Episodes, filtered
+from nbf.fitting.filtering import Episodes, by_step, filtered
 
 BATCH = 8
 """Episodes that are filtered together."""
+LOOKED_AT = 24
+"""Episodes whose true states are looked at."""
 
 
 RUNS_ONCE = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -105,6 +108,37 @@ def _check_alike(family: Family, key: Key[Array, ""]) -> None:
             f"The environments of {type(family).__name__} differ in shape, so they cannot run together: {told}. "
             "Pad them to one size, or compare each kind by itself."
         )
+
+
+def warn_of_illegal_states(family: Family, key: Key[Array, ""], steps: int) -> None:
+    """Warn if episodes of a family leave the space: no belief over it finds a state that is not in it.
+
+    Args:
+        family: Environments and policies.
+        key: Random key.
+        steps: Of an episode.
+    """
+    episodes = draw_episodes(family, key, LOOKED_AT, max(1, steps))
+    legal = np.asarray(_legal(*eqx.partition(episodes, eqx.is_array)))
+    if not legal.all():
+        space = instance(episodes, 0)[0].space.signature
+        warnings.warn(
+            f"{1 - legal.mean():.1%} of the true states of {LOOKED_AT} episodes of {steps} steps are outside of the "
+            f"space, {space}: no belief over it can find them. Make the space larger, keep the states inside, or, if "
+            "the ends of a Box only say where states usually are, give bounded=False.",
+            stacklevel=2,
+        )
+
+
+@_compiled_once
+def _legal(arrays: Episodes, static: Episodes) -> Bool[Array, "episodes steps"]:
+    def one(arrays: Episodes) -> Bool[Array, " steps"]:
+        episode = eqx.combine(arrays, static)
+        states = jax.tree.map(lambda leaf: leaf[1:], episode.states)
+        changed, at = by_step(episode)
+        return jax.lax.map(lambda pair: at(pair[0])[0].space.contains(pair[1]), (changed, states))
+
+    return jax.vmap(one)(arrays)
 
 
 def instance(episodes: Episodes, place: int, step: int = 0) -> tuple[Environment, Policy]:

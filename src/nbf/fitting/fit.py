@@ -19,7 +19,7 @@ from typing import Any
 import jax
 
 from nbf import prng
-from nbf.calls import check_policy
+from nbf.calls import check_policy, why_not_without_policy
 from nbf.capabilities import ContinuousSpace, FiniteSpace, SequenceSpace
 from nbf.capability import capability
 from nbf.compiling import without_alarms
@@ -30,6 +30,7 @@ from nbf.errors import InputError, host_errors
 from nbf.evaluation.calibration import calibrate
 from nbf.executors import Executor
 from nbf.fitting.budget import Budget
+from nbf.fitting.episodes import warn_of_illegal_states
 from nbf.fitting.fitted import FittedModel
 from nbf.fitting.teacher import (
     Posteriors,
@@ -40,7 +41,7 @@ from nbf.fitting.teacher import (
     pooled,
     reference_of,
 )
-from nbf.fitting.trial import check_trial, with_trial
+from nbf.fitting.trial import TrialStopped, check_trial, with_trial
 from nbf.fitting.trust import MeasuredTrust, earned_trust, settings_to_try
 from nbf.models.autoregressive import AutoregressiveConfig
 from nbf.models.belief_model import AnyDecoder, AnyEncoder, ModelConfig, space_config
@@ -137,8 +138,9 @@ def fit(
         teacher: Another filter to take the training beliefs from.
         wall_band: Width of the band beyond the walls of a box over which samples on them are widened in training.
         training: Settings of training.
-        minutes: Time for all of it, compilation included, which bounds the steps; what is measured afterwards is not
-            cut short, and takes longer than planned on a busy machine. None is 5, unless `steps` is named.
+        minutes: Time to plan with, compilation included: a quarter of it for beliefs, half for training, and a quarter
+            for what is measured afterwards. That is not cut short, so it may take longer; `trial=0` leaves a part of it
+            out, and Ctrl-C keeps the model. None is 5, unless `steps` is named.
         steps: Number of training steps, at most, however long they take.
         resume: File of the run in progress, from which a stopped run continues.
         trial: Episodes on which the filter is tried at the end, beside others and its ceiling; 0 for none.
@@ -148,7 +150,8 @@ def fit(
         log: Told the losses of training as they are measured, such as `nbf.TensorBoard(folder)`; None: nobody.
 
     Returns:
-        The trained model with its calibration and its trial, in which Ctrl-C raises `TrialStopped`, with the model.
+        The trained model with its calibration and its trial. Ctrl-C while trust or trial are measured raises
+        `TrialStopped`, with the model.
     """
     check_trial(trial)
     budget, family, network = Budget.of(minutes, steps), as_family(family), (decoder, encoder, embedding)
@@ -182,13 +185,17 @@ def _fitted(
     if how.devices is not None:  # before beliefs are made, which takes long
         check_divisible(how.settings.batch, how.devices, "The batch of training")
     environment = _drawn(family, seed)
+    warn_of_illegal_states(family, prng.stream(seed, "fit", "states"), taught["horizon"])
     config = model_config(environment.space, *network)
     source, name, quality = _taught(seed, family, environment, taught)
     purpose = _purpose(config, taught["horizon"], name, taught["wall_band"], environment)
     with without_alarms():
         trained, before = _train(seed, config, source, environment.space, purpose, how)
         fitted = _measured(seed, trained, config, source, name, quality, how.progress)
-        trust = _trust(seed, trained, family, environment, taught["horizon"], how.progress)
+        try:
+            trust = _trust(seed, trained, family, environment, taught["horizon"], how.progress)
+        except KeyboardInterrupt:
+            raise TrialStopped(replace(fitted, seconds=before + how.budget.spent)) from None
     return replace(fitted, trust=trust, seconds=before + how.budget.spent)
 
 
@@ -255,7 +262,7 @@ def _drawn(family: Family, seed: int) -> Environment:
 
 
 def check_drawn(environment: Environment, policy: Policy) -> None:
-    """Raise unless the environment takes the policy, and its initial state fits its space, as far as shapes tell.
+    """Raise unless the initial state of an environment fits its space, and it takes the policy, as far as shapes tell.
 
     Args:
         environment: One of a family.
@@ -272,6 +279,12 @@ def check_drawn(environment: Environment, policy: Policy) -> None:
         raise InputError(
             f"The state that `init` of {type(environment).__name__} draws does not fit {space.signature}, which has "
             f"{space.num_features} numbers ({wrong}). nbf.testing.check_environment tells more."
+        )
+    reason = why_not_without_policy(environment) if policy is None else None
+    if reason is not None:
+        raise InputError(
+            f"There is no policy, and `transition` of {type(environment).__name__} fails without one ({reason}). Give "
+            "(environment, policy), or a family that draws both."
         )
 
 

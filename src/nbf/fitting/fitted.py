@@ -93,7 +93,7 @@ class FittedModel:
 
     def ceiling(self, num_samples: int = 64, *, truth: Filter | None = None) -> ApproxBeliefs:
         """Make the filter that embeds samples of the truth at each step (the paper's "Approx Beliefs"): its error is
-        the model's alone, the least that a filter with this model can have.
+        the model's alone. A filter with this model has more, unless what it carries from step to step makes up for it.
 
         Args:
             num_samples: Samples of the truth at each step.
@@ -160,8 +160,8 @@ class FittedModel:
     def __str__(self) -> str:
         ess = "" if self.teacher_ess is None else f" (ESS {self.teacher_ess:.0f} on average)"
         lines = [
-            f"{type(self.config.decoder).__name__} for {self.model.space.signature}: {self.steps} steps in "
-            f"{self.seconds:.0f} s on beliefs of {self.teacher}{ess}"
+            f"{type(self.config.decoder).__name__} for {self.model.space.signature}: {self.steps} steps on beliefs of "
+            f"{self.teacher}{ess}; {self.seconds:.0f} s in all, with what was measured afterwards"
         ]
         if self.on_walls > 0:
             lines.append(

@@ -65,6 +65,11 @@ def _level(first: Row, row: Row, by: Score) -> bool:
     return mean <= error
 
 
+def _useless(row: Row, prior: Row, by: Score) -> bool:
+    """Whether a row is no better than the prior, or worse by the other score: near, but sure of what is wrong."""
+    return _level(row, prior, by) or any(is_better(prior, row, other) for other in SPOKEN)
+
+
 def within_calls(rows: Sequence[Row], calls: float, by: Score) -> Row | None:
     """Choose the best row at equal calls. A filter of n particles has n, even if a step is sometimes simulated again.
 
@@ -215,7 +220,7 @@ def recommendation(rows: Sequence[Row], call_cost: float, by: Score, budgets: Se
     """
     neural = [row for row in rows if row.kind == "neural"]
     priors = [row for row in rows if row.kind == "prior"]
-    able = [row for row in rows if not any(_level(row, prior, by) for prior in priors)]
+    able = [row for row in rows if not any(_useless(row, prior, by) for prior in priors)]
     anchors = neural or [row for row in rows if row.kind == "particle" and row.particles in budgets]
     said = [*_at_equal_calls(able, by, budgets), *_at_equal_time(able, anchors, by)]
     worth = front(able, call_cost, by)
@@ -228,6 +233,8 @@ def recommendation(rows: Sequence[Row], call_cost: float, by: Score, budgets: Se
     return [*said, *_about_the_network(rows, neural, call_cost, by)]
 
 
+SPOKEN: dict[Score, str] = {"divergence": "divergence from the reference", "log score": "log score"}
+"""How the score is called by which rows are ranked."""
 NOTHING = "nothing that is better than the prior"
 
 
@@ -279,12 +286,17 @@ def _about_the_network(rows: Sequence[Row], neural: Sequence[Row], call_cost: fl
     ]
     said = []
     if neural and all(useless.values()):
-        said.append(f"The network adds nothing here: {'; '.join(told)}.")
+        said.append(f"The network adds nothing here, by {SPOKEN[by]}: {'; '.join(told)}.")
     else:
         said += [f"{sentence}." for sentence in told]
     for ceiling in (row for row in rows if row.kind == "ceiling" and neural):
         nearest = min(neural, key=lambda row: row.loss(by))
-        if is_better(ceiling, nearest, by):
+        if is_better(nearest, ceiling, by):
+            said.append(
+                f"{nearest.name} ({_loss(nearest, by)}) is better than its model on samples of the reference belief "
+                f"({_loss(ceiling, by)}): what it carries from step to step makes up for what the model loses."
+            )
+        elif is_better(ceiling, nearest, by):
             said.append(
                 f"The model itself reaches {_loss(ceiling, by)} on samples of the reference belief; the filter with it "
                 f"{_loss(nearest, by)}: the difference is lost in the loop."

@@ -17,7 +17,7 @@ from jaxtyping import Array, Key
 from nbf.beliefs.gaussian_kernels import has_kernels
 from nbf.capabilities import ContinuousSpace, Enumerable, Episodic, Prefixes
 from nbf.capability import capability, require
-from nbf.contracts import BeliefSource, Environment, Family, Filter, StateSpace
+from nbf.contracts import BeliefSource, Environment, Family, Filter, State, StateSpace
 from nbf.errors import InputError
 from nbf.executors import Executor
 from nbf.filters.exact import ExactFilter
@@ -113,9 +113,9 @@ def belief_source(
     Returns:
         The source, and a name for its beliefs.
     """
-    if horizon < 0 or particles < 2 or not wall_band >= 0:
+    if horizon < 1 or particles < 2 or not wall_band >= 0:
         raise InputError(
-            "fit needs a horizon of at least 0, at least 2 particles and a wall_band of at least 0; "
+            "fit needs a horizon of at least 1, at least 2 particles and a wall_band of at least 0; "
             f"got {horizon}, {particles} and {wall_band}."
         )
     space = capability(environment.space, ContinuousSpace)
@@ -231,8 +231,9 @@ class TeacherQuality(NamedTuple):
     on_walls: float
     """Share of samples on a wall of a bounded box."""
     distinct: int | None
-    """Different states in the poorest of its beliefs; None unless it is a particle filter over vectors. The effective
-    sample size says nothing where states never move: a thousand copies of one state have a thousand."""
+    """Different states in the poorest of its beliefs, or different values of a coordinate, if these are fewer; None
+    unless it is a particle filter over vectors. The effective sample size says nothing where something never moves: a
+    thousand copies of one state have a thousand."""
 
 
 def teacher_quality(key: Key[Array, ""], source: Posteriors) -> TeacherQuality:
@@ -307,7 +308,7 @@ def _measured(
         ess, different = jnp.zeros(()), None
         if isinstance(source.filter, ParticleFilter):
             ess = effective_sample_size(state.log_weights)
-            different = _distinct(state.states) if isinstance(state.states, jax.Array) else None
+            different = _distinct(sample_key, state.states, environment) if _is_array(state.states) else None
         space = capability(environment.space, ContinuousSpace)
         if space is None or not space.bounded:
             return ess, jnp.zeros(()), different
@@ -319,8 +320,18 @@ def _measured(
     return jnp.mean(ess), jnp.mean(walls), None if distinct is None else jnp.min(distinct)
 
 
-def _distinct(states: Array) -> Array:
-    """How many of n vectors differ."""
+def _is_array(states: State) -> bool:
+    return isinstance(states, jax.Array)
+
+
+def _distinct(key: Key[Array, ""], states: Array, environment: Environment) -> Array:
+    """How many of n vectors differ; of real ones, the poorest coordinate counts, since others may move while a constant
+    among them does not. A coordinate with few values at the start has few for another reason."""
     rows = states.reshape(states.shape[0], -1)
     ordered = rows[jnp.lexsort(rows.T)]
-    return 1 + jnp.sum(jnp.any(ordered[1:] != ordered[:-1], axis=1))
+    different = 1 + jnp.sum(jnp.any(ordered[1:] != ordered[:-1], axis=1))
+    if not jnp.issubdtype(rows.dtype, jnp.floating):
+        return different
+    start = jax.vmap(environment.init)(jax.random.split(key, rows.shape[0])).reshape(rows.shape)
+    values = [1 + jnp.sum(jnp.diff(jnp.sort(each, axis=0), axis=0) != 0, axis=0) for each in (rows, start)]
+    return jnp.minimum(different, jnp.min(jnp.where(values[1] > rows.shape[0] // 2, values[0], rows.shape[0])))

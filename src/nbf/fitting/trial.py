@@ -18,7 +18,7 @@ from nbf.fitting.fitted import FittedModel
 
 
 class TrialStopped(KeyboardInterrupt):
-    """`nbf.fit` was interrupted while it tried the filter: the model is trained, and `fitted` has it."""
+    """`nbf.fit` was interrupted while it measured what the model is worth: it is trained, and `fitted` has it."""
 
     def __init__(self, fitted: FittedModel):
         super().__init__("the model is trained; `fitted` of this error has it")

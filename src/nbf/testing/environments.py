@@ -44,6 +44,11 @@ def check_environment(
     Returns:
         The report, with the capabilities of the environment and of its space.
     """
+    if not isinstance(environment, Environment):
+        raise InputError(
+            f"check_environment takes an environment and a policy; got {type(environment).__name__}. A family is "
+            "checked by check_family."
+        )
     key = prng.stream(0, "check_environment") if key is None else key
     subject = _Subject(environment, policy, key)
     checks = Checks(type(environment).__name__)

@@ -14,25 +14,28 @@ from nbf.capabilities import Scheduled
 from nbf.capability import benefits, capability
 from nbf.contracts import Environment, Family, Policy
 from nbf.environments.rollout import at_step
+from nbf.filters.checks import check_counts
 from nbf.testing import simulation
 from nbf.testing.environments import check_environment
 from nbf.testing.report import Checks, ConformanceReport, Failure, first, take
-from nbf.testing.simulation import STEPS
 
-LOOKED_AT = (0, STEPS // 2, STEPS - 1)
-"""Steps of a schedule whose environment is checked by itself."""
+HORIZON = 20
+"""Steps of an episode, unless they are named."""
 
 
-def check_family(family: Family, *, key: Key[Array, ""] | None = None) -> ConformanceReport:
+def check_family(family: Family, *, horizon: int = HORIZON, key: Key[Array, ""] | None = None) -> ConformanceReport:
     """Check an environment of a family under its policy and, if the family is `Scheduled`, those of an episode.
 
     Args:
         family: The family.
+        horizon: Steps of an episode of a schedule. The environment of the first, the middle and the last one is checked
+            by itself.
         key: The randomness of all draws; by default always the same.
 
     Returns:
         The report, with the capabilities of the environment, of its space and of the family.
     """
+    check_counts("check_family", horizon=horizon)
     key = prng.stream(0, "check") if key is None else key
     environment, policy = family.sample(key)
     report = check_environment(environment, policy)
@@ -40,7 +43,7 @@ def check_family(family: Family, *, key: Key[Array, ""] | None = None) -> Confor
     scheduled = capability(family, Scheduled)
     if scheduled is None:
         return report
-    schedule = _Schedule(scheduled, environment, key)
+    schedule = _Schedule(scheduled, environment, key, horizon)
     checks = Checks(report.subject)
     checks.run("schedule: runs", schedule.runs)
     checks.need()
@@ -51,7 +54,7 @@ def check_family(family: Family, *, key: Key[Array, ""] | None = None) -> Confor
     checks.need()
     checks.run("schedule: states are legal and finite", schedule.sound_states)
     checks.run("schedule: observation is possible", schedule.possible)
-    for step in LOOKED_AT:
+    for step in sorted({0, horizon // 2, horizon - 1}):
         checks.run(f"schedule: environment and policy of step {step}", schedule.step, step)
     return replace(report, checks=report.checks + checks.report().checks)
 
@@ -59,22 +62,22 @@ def check_family(family: Family, *, key: Key[Array, ""] | None = None) -> Confor
 class _Schedule:
     """A schedule under test, and the results of earlier checks."""
 
-    def __init__(self, family: Scheduled, environment: Environment, key: Key[Array, ""]):
-        self.family, self.environment, self.key = family, environment, key
+    def __init__(self, family: Scheduled, environment: Environment, key: Key[Array, ""], horizon: int):
+        self.family, self.environment, self.key, self.horizon = family, environment, key, horizon
         self.drawn: tuple[Any, Policy] = (None, None)
         self.seen: Any = None
 
     def runs(self) -> None:
         jax.eval_shape(lambda key: self.family.schedule(key, 1), self.key)
-        self.drawn = self.family.schedule(self.key, STEPS)
+        self.drawn = self.family.schedule(self.key, self.horizon)
 
     def has_steps(self) -> None:
         for name, tree in zip(("environment", "policy"), self.drawn, strict=True):
             for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-                if np.shape(leaf)[:1] != (STEPS,):
+                if np.shape(leaf)[:1] != (self.horizon,):
                     raise Failure(
                         f"a leaf of the {name} has no leading axis of steps: {jax.tree_util.keystr(path)}",
-                        expected=(STEPS, "..."),
+                        expected=(self.horizon, "..."),
                         found=np.shape(leaf),
                     )
 

@@ -97,7 +97,8 @@ def scheduled_rollouts(environment: Environment, policy: Policy, key: Key[Array,
 
     def episode(key: Key[Array, ""]) -> dict[str, PyTree]:
         start = jax.tree.map(lambda leaf: leaf[0], environment).init(key)
-        return jax.lax.scan(step, start, (jax.random.split(key, STEPS), environment, policy))[1]
+        steps = jax.tree.leaves((environment, policy))[0].shape[0]
+        return jax.lax.scan(step, start, (jax.random.split(key, steps), environment, policy))[1]
 
     return jax.vmap(episode, out_axes=1)(jax.random.split(key, EPISODES))
 

@@ -177,6 +177,8 @@ def train(
         The trained model, with its losses and the time taken.
     """
     _check_loss(loss, config)
+    if log is not None and not callable(log):
+        raise InputError(f"log is a function, such as nbf.TensorBoard('logs/first'); got {log!r}.")
     parameters, static = eqx.partition(model, eqx.is_inexact_array)
     parameters = jax.tree.map(jnp.copy, parameters)  # the compiled loop consumes its inputs; the model given stays
     path, state = None if resume is None else Path(resume), optimizer_of(config).init(parameters)
