@@ -72,14 +72,20 @@ class ConformanceReport:
             raise ConformanceError(str(self))
 
     def __str__(self) -> str:
-        words = {True: "ok     ", False: "FAILED ", None: "not run"}
         passed = sum(check.passed is True for check in self.checks)
         lines = [f"{self.subject}: {passed} of {len(self.checks)} checks passed, {len(self.failures)} failed"]
         for check in self.checks:
-            lines.append(f"  {words[check.passed]}  {check.name}{': ' if check.detail else ''}{check.detail}")
+            if check.passed is None:
+                continue
+            word = "ok     " if check.passed else "FAILED "
+            lines.append(f"  {word}  {check.name}{': ' if check.detail else ''}{check.detail}")
             width = max(map(len, check.case), default=0)
             lines += [f"             {name:{width}}  {value}" for name, value in check.case.items()]
-        lines += [f"  can do   {name}: buys {bought}" for name, bought in self.capabilities.items()]
+        skipped = [check.name for check in self.checks if check.passed is None]
+        if skipped:
+            lines.append(f"  not run  for that: {', '.join(skipped)}")
+        if self.passed:
+            lines += [f"  can do   {name}: buys {bought}" for name, bought in self.capabilities.items()]
         return "\n".join(lines)
 
 
