@@ -256,6 +256,8 @@ BAD = {
     "episodes": ({"episodes": 1}, "episodes of at least 2"),
     "one rung": ({"particles": (32,)}, "fewer and fewer"),
     "rising": ({"particles": (32, 128)}, "fewer and fewer"),
+    "one number": ({"particles": 512}, "fewer and fewer"),
+    "no training": ({"training": None}, "training is an nbf.FitConfig"),
     "no particles": ({"particles": (32, 0)}, "at least 1"),
     "tolerance": ({"tolerance": float("nan")}, "tolerance"),
     "beliefs": ({"beliefs": 0}, "beliefs of at least 1"),
@@ -264,7 +266,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("options", "wrong"), BAD.values(), ids=BAD)
-def test_bad_settings_are_refused(options: dict[str, Any], wrong: str):
+def test_bad_settings_are_refused(options: dict[str, Any], wrong: str, unchecked: None):
     with pytest.raises(InputError, match=wrong):
         LearnConfig(**options)
 

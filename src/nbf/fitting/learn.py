@@ -104,6 +104,8 @@ def learn(
         The model with its calibration on new beliefs, and its history. Ctrl-C raises `LearningStopped`.
     """
     check_counts("nbf.learn", rounds=rounds)
+    if not isinstance(config, LearnConfig):
+        raise InputError(f"config is an nbf.LearnConfig, such as LearnConfig(episodes=16); got {config!r}.")
     made = {"decoder": decoder, "encoder": encoder, "embedding": embedding}
     with without_alarms():
         learning = begin(met, config, horizon=horizon, rounds=rounds, start=start, seed=seed, **made)

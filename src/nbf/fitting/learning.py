@@ -78,15 +78,18 @@ class LearnConfig:
     def __post_init__(self) -> None:
         check_counts("nbf.learn", least=2, episodes=self.episodes)
         check_counts("nbf.learn", beliefs=self.beliefs)
-        for calls in self.particles:
+        listed = isinstance(self.particles, tuple | list)
+        for calls in self.particles if listed else ():
             check_counts("nbf.learn", particles=calls)
-        if len(self.particles) < 2 or any(a <= b for a, b in itertools.pairwise(self.particles)):
+        if not listed or len(self.particles) < 2 or any(a <= b for a, b in itertools.pairwise(self.particles)):
             raise InputError(
                 "particles are the calls of a filter without a model, and then fewer and fewer with one, such as "
                 f"(512, 128, 32); got {self.particles}."
             )
         check_numbers("nbf.learn", tolerance=self.tolerance, wall_band=self.wall_band)
         check_numbers("nbf.learn", most=1.0, truth_share=self.truth_share)
+        if not isinstance(self.training, FitConfig):
+            raise InputError(f"training is an nbf.FitConfig; got {self.training!r}.")
 
 
 @runtime_checkable
