@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nbf_paper.experiments.choices.experiment import Amount, Experiment, at_least
+from nbf_paper.experiments.choices.experiment import Amount, Experiment, Part, at_least
 from nbf_paper.experiments.job import Job
 from nbf_paper.names import VALUE_CHANGES
 from nbf_paper.report.tables import Page
@@ -31,6 +31,10 @@ class Values(Experiment):
         if amount.few:
             job = replace(job, policy=SHORT_POLICY, searches=0, again=False)
         return [replace(job, name=name, seed=seed) for name in self.task for seed in amount.seeds]
+
+    @classmethod
+    def parts(cls) -> tuple[Part, ...]:
+        return (Part(cls(), seeds=2),)
 
     @staticmethod
     def page(folder: Path) -> Page:
