@@ -19,8 +19,7 @@ from nbf_paper.protocol.prices import prices
 
 @dataclass(frozen=True, kw_only=True)
 class Cost(Command):
-    """How long the paper's protocol takes (`nbf-paper reproduce all --protocol paper`), from the times of the recorded
-    runs."""
+    """How long the paper's protocol takes (`nbf-paper reproduce all --protocol paper`), from the times on record."""
 
     seeds: Annotated[int | None, arg(help_behavior_hint="(default: as many as the paper's)")] = None
     """Training seeds of each configuration and model."""
