@@ -6,8 +6,10 @@ filter or of an environment with other states.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -86,9 +88,10 @@ def missing_policy_explained(environment: Any, policy: PyTree) -> Iterator[None]
             raise
         name = type(environment).__name__
         raise InputError(
-            f"The policy is None, and `transition` of {name} fails with it ({reason}). If it needs a policy, pass that "
-            "of this step as the last argument: step(key, state, observation, environment, policy). A family gives "
-            "one with each environment: `environment, policy = family.sample(key)`."
+            f"The policy is None, and `transition` of {name} fails ({reason}). It is called as transition(key, state, "
+            "policy), and must not branch on a value in Python, nor use NumPy: jnp.where and jax.numpy do. If it needs "
+            f"a policy, pass that of this step as the last argument: {STEP}. A family gives one with each "
+            "environment: `environment, policy = family.sample(key)`."
         ) from error
 
 
@@ -109,8 +112,89 @@ def why_not_without_policy(environment: Any) -> str | None:
     try:
         jax.eval_shape(lambda state: environment.transition(key, state, None), state)
     except Exception as error:
-        return f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
+        return told(error)
     return None
+
+
+def told(error: Exception) -> str:
+    """Tell an error of the user's code in one line.
+
+    Args:
+        error: The error.
+
+    Returns:
+        Its class, the first line of its message, and the line of the code that raised it.
+    """
+    first = (str(error).strip() or "no message").splitlines()[0]
+    own = Path(__file__).parent
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "site-packages" not in frame.filename
+        and "<" not in frame.filename
+        and own not in Path(frame.filename).parents
+    ]
+    place = f" (in {frames[-1].name}, {frames[-1].filename} line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {first}{place}"
+
+
+STEP = "step(key, state, observation, environment, policy)"
+"""How a step is called."""
+
+
+def check_is_environment(environment: Any, kind: type) -> None:
+    """Raise unless a step is given an environment.
+
+    Args:
+        environment: Of this step.
+        kind: The class of environments.
+    """
+    if not isinstance(environment, kind):
+        raise InputError(f"A step is told its environment; got {type(environment).__name__}. It is called as {STEP}.")
+
+
+def check_key(key: Any) -> None:
+    """Raise unless a step is given a random key.
+
+    Args:
+        key: Random key.
+    """
+    dtype = jnp.result_type(key) if jax.tree_util.all_leaves([key]) else None
+    if dtype is None or not (jnp.issubdtype(dtype, jax.dtypes.prng_key) or dtype == jnp.uint32):
+        found = type(key).__name__ if dtype is None else f"{dtype}{list(jnp.shape(key))}"
+        raise InputError(
+            f"The first argument of a step is a random key, such as jax.random.key(0); got {found}. It is called as "
+            f"{STEP}."
+        )
+
+
+def check_state_fits(environment: Any) -> None:
+    """Raise unless a state that an environment draws fits its space, as far as shapes tell.
+
+    Args:
+        environment: The environment.
+    """
+    space = environment.space
+    try:
+        state = jax.eval_shape(environment.init, jax.random.key(0))
+    except Exception:
+        return  # something else is wrong
+    try:
+        numbers = jax.eval_shape(space.encode, state)
+        back = jax.eval_shape(space.decode, numbers)
+        wrong = "" if numbers.shape == (space.num_features,) else f"it is encoded in shape {numbers.shape}"
+        if not wrong and [leaf.shape for leaf in jax.tree.leaves(back)] != [
+            leaf.shape for leaf in jax.tree.leaves(state)
+        ]:
+            wrong = f"encoded and decoded it is {_shown(back)}"
+    except Exception as error:
+        wrong = told(error)
+    if wrong:
+        raise InputError(
+            f"The state that `init` of {type(environment).__name__} draws ({_shown(state)}) does not fit "
+            f"{space.signature} of num_features={space.num_features} ({wrong}). Let `init` give one array of so many "
+            "numbers, or `space` have as many axes as the state has numbers."
+        )
 
 
 def check_state(filter: Any, key: Key[Array, ""], state: PyTree, environment: Any) -> None:
@@ -142,6 +226,11 @@ def check_state(filter: Any, key: Key[Array, ""], state: PyTree, environment: An
                 f"This state is over {found}, the environment has states of {expected}: its particles mean nothing "
                 f"there. {todo}"
             )
+
+
+def _shown(tree: PyTree) -> str:
+    """The kinds and shapes of its leaves."""
+    return ", ".join(f"{_kind(leaf)}{list(jnp.shape(leaf))}" for leaf in jax.tree.leaves(tree))
 
 
 def _leaves(tree: PyTree) -> dict[str, str]:

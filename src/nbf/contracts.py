@@ -26,7 +26,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from nbf import dispatch
-from nbf.calls import check_policy, check_state, missing_policy_explained
+from nbf.calls import check_is_environment, check_key, check_policy, check_state, missing_policy_explained
 from nbf.capability import Capable
 
 State = PyTree
@@ -326,6 +326,7 @@ def _step(
     environment: Environment,
     policy: Policy,
 ) -> tuple[FilterState, FilterInfo]:
+    check_is_environment(environment, Environment)
     if observation is not None and not isinstance(observation, Tracer):
         type(environment).check_observation(environment, observation)
         observation = dispatch.arrays(observation)
@@ -337,6 +338,7 @@ def _update(
     filter: Filter, environment: Environment, policy: Policy, state: FilterState, key: Key[Array, ""], observation: Any
 ) -> tuple[FilterState, FilterInfo]:
     # Here is only what happens once for each kind of call: the result is compiled.
+    check_key(key)
     check_state(filter, key, state, environment)
     with missing_policy_explained(environment, policy):
         return filter.update(key, state, observation, environment, policy)

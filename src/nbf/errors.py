@@ -119,7 +119,7 @@ def check_likelihood(shape: tuple[int, ...], environment: object) -> None:
         raise InputError(
             f"`log_likelihood` of {type(environment).__name__} gave an array of shape {shape} for one pair of states, "
             "where one number is expected, of shape (). Sum over its entries if they are independent, or index it: "
-            "`value[0]`."
+            "`value[0]`. Its arguments are log_likelihood(observation, state, next_state), in this order."
         )
 
 

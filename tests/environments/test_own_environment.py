@@ -94,7 +94,7 @@ def test_new_parameters_are_used_without_compiling_again(key):
         {"range": np.nan, "moved": True},
         {"range": np.inf, "moved": True},
         {"range": 1e300, "moved": True},
-        {"range": 1, "moved": True},
+        {"range": True, "moved": True},
         {"range": 1.0, "moved": 1},
         {"range": np.zeros(2), "moved": True},
         {"range": "far", "moved": True},
@@ -105,8 +105,25 @@ def test_an_observation_of_another_kind_is_refused(observation):
     environment = walker()
     environment.check_observation({"range": 1.0, "moved": True})
     environment.check_observation({"range": np.float32(1.0), "moved": np.bool_(False)})
+    environment.check_observation({"range": 1, "moved": True})
     with pytest.raises(InputError):
         environment.check_observation(observation)
+
+
+def test_a_reading_may_come_as_an_integer(key):
+    """Some sensors give 2 for 2.0; the likelihood sees a number with decimals."""
+    seen = []
+
+    def noted(observation, state, next_state, parameters):
+        seen.append(jnp.result_type(observation["range"]))
+        return score(observation, state, next_state, parameters)
+
+    given = {"init": start, "transition": walk, "observe": read, "log_likelihood": noted, "space": LINE}
+    world, filter = nbf.environment(**given, parameters=walker().parameters), nbf.ParticleFilter(8)
+    state = filter.init(key, world)
+    told = [filter.step(key, state, {"range": kind, "moved": True}, world, jnp.asarray(0.1)) for kind in (2.0, 2)]
+    assert float(told[0][1].log_evidence) == float(told[1][1].log_evidence)
+    assert set(seen) == {jnp.result_type(float)}
 
 
 def test_integers_stay_within_the_alphabet():

@@ -157,6 +157,17 @@ def test_a_vector_is_a_vector_of_any_precision(key):
         same_bits(told[0], other)
 
 
+def test_arguments_in_another_order_are_named(key, unchecked):
+    (world, policy), filter = small_grid(), nbf.ParticleFilter(5)
+    state = filter.init(key, world)
+    for wrong in [(0, state, 1, world, policy), (state, key, 1, world, policy), (None, state, 1, world, policy)]:
+        with pytest.raises(InputError, match=r"first argument of a step is a random key.*step\(key, state"):
+            filter.step(*wrong)
+    for wrong in [(key, state, 1, policy, world), (key, state, world, 1, policy)]:
+        with pytest.raises(InputError, match=r"told its environment.*step\(key, state"):
+            filter.step(*wrong)
+
+
 def test_going_back_to_an_earlier_state_is_no_mistake(key):
     """The state of the step before is remembered with its leaves; any other one is looked at anew."""
     (environment, policy), filter = small_grid(), nbf.ParticleFilter(4)

@@ -24,6 +24,7 @@ from worlds import posterior, three_rooms
 import nbf
 from nbf import prng
 from nbf.capabilities import Scheduled
+from nbf.cli.main import main
 from nbf.contracts import StateSpace
 from nbf.errors import InputError
 from nbf.evaluation.calibration import Calibration, calibrate
@@ -395,6 +396,20 @@ def test_what_is_saved_is_loaded(build, tmp_path, key):
     same_leaves(nbf.load_model(tmp_path / "model.safetensors"), original.model)
 
 
+def test_info_tells_what_is_known_of_a_fitted_model(tmp_path, capsys):
+    path = tmp_path / "model.safetensors"
+    unmeasured_walker().save(path)
+    assert main(["info", str(path)]) == 0
+    printed = capsys.readouterr().out
+    assert str(unmeasured_walker()) in printed
+    assert "unknown" not in printed
+
+
+def test_a_filter_has_particles():
+    with pytest.raises(InputError, match="num_particles"):
+        fitted().filter(0)
+
+
 @pytest.mark.slow
 def test_a_loaded_model_filters_the_same(tmp_path, key):
     environment, policy = small_grid()
@@ -513,7 +528,7 @@ GRID, LINE = small_grid(), (Walk(Box((-2.0,), (2.0,))), jnp.asarray(0.1))
         (GRID, {"decoder": MixtureConfig()}, "mixture.*lattice"),
         (LINE, {"decoder": CouplingFlowConfig()}, "2 dimensions"),
         (GRID, {"encoder": AttentionConfig(width=0)}, "width.*0"),
-        (Crooked(Box((-2.0,), (2.0,))), {}, r"`init` of Crooked.*box.*check_environment"),
+        (Crooked(Box((-2.0,), (2.0,))), {}, r"`init` of Crooked.*does not fit box"),
         (LINE, {"teacher": PointMassFilter(4)}, "point-mass filter needs"),
     ],
     ids=lambda value: ", ".join(value) if isinstance(value, dict) else None,

@@ -125,7 +125,7 @@ def test_a_network_that_adds_nothing_is_said_to(rows, reason):
 def test_a_particle_filter_as_fast_is_named_but_does_not_make_the_network_useless():
     """Where calls are dearer, it no longer is as fast."""
     cheap, dear = (" ".join(recommendation(ROWS, cost, "divergence", (50,))) for cost in (0.0, 1.0))
-    assert "neural (0.400) is no better than PF(2000), which takes no longer as a call costs here" in cheap
+    assert "neural (0.400) is no better than PF(2000), which takes no longer at what a call costs here" in cheap
     assert "no better than PF(2000)" not in dear
     assert "adds nothing" not in cheap
 

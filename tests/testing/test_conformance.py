@@ -303,6 +303,57 @@ def test_wrong_shapes_and_types_are_caught(name):
     assert failed(report) == ["shapes and types"], str(report)
 
 
+def density(y, state, next_state, p):
+    return jnp.exp(score(y, state, next_state, p))
+
+
+def without_constant(y, state, next_state, p):
+    return -0.5 * ((y[0] - next_state[0]) / p["told"]) ** 2
+
+
+MISTAKES = {
+    "a density, not its logarithm": (lambda: walker(log_likelihood=density), "return its logarithm"),
+    # log(0.3 sqrt(2 pi)) = -0.285 would have to be subtracted, which is too small to be sure; of 1.5 metres it is 1.32
+    "no constant": (
+        lambda: walker(normal() | {"drawn": 1.5, "told": 1.5}, log_likelihood=without_constant),
+        "would fit with -1.3",
+    ),
+    "probabilities, not their logarithms": (
+        lambda: type("Plain", (Tables,), {"log_likelihood": lambda self, y, _, new: self.symbols[new[0], y]})(
+            **{field.name: getattr(sound(), field.name) for field in dataclasses.fields(Tables)}
+        ),
+        "return their logarithms",
+    ),
+    "a space of another size": (
+        lambda: dataclasses.replace(walker(), space=nbf.Box((-3.0, -3.0), (3.0, 3.0))), "does not fit box",
+    ),
+    "a dictionary in a Box": (
+        lambda: walker(init=lambda key, p: {"x": jnp.zeros(1)}, transition=lambda key, state, policy, p: state,
+                       observe=lambda key, state, new, p: new["x"], log_likelihood=lambda y, state, new, p: y[0]),
+        "one array of so many numbers",
+    ),
+    "whole numbers at the start": (
+        lambda: walker(init=lambda key, p: jnp.zeros(1, int)), "let the one give what the other does",
+    ),
+    "states outside": (lambda: dataclasses.replace(walker(), space=nbf.Box((-0.1,), (0.1,))), "bounded=False"),
+    "a branch in Python": (lambda: walker(transition=branching), "jnp.where"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_usual_mistakes_are_named(name, unchecked):
+    build, told = MISTAKES[name]
+    report = check_environment(build(), None)
+    assert any(told in failure.detail for failure in report.failures), str(report)
+
+
+@pytest.mark.parametrize("factor", [0.6, 1.7])
+def test_a_wrong_width_is_not_taken_for_a_missing_constant(factor):
+    (failure,) = check_environment(walker(normal(factor)), None).failures
+    assert "unnormalised" not in failure.detail
+    assert "logarithm" not in failure.detail
+
+
 class Skewed(nbf.Gridworld):
     """A Gridworld that may tell other probabilities of its offsets."""
 

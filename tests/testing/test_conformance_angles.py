@@ -70,7 +70,7 @@ def test_a_right_likelihood_of_angles_passes(turn, circular):
 
 @pytest.mark.parametrize(
     ("settings", "said"),
-    [({"noise": 0.06}, "do not have the density"), ({"told_turn": 1e6}, "looks like an angle")],
+    [({"noise": 0.06}, "does not have the density"), ({"told_turn": 1e6}, "looks like an angle")],
 )
 def test_a_wrong_likelihood_of_angles_fails(settings, said):
     """Another noise; a difference that is not wrapped, which is said."""

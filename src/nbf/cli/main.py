@@ -100,7 +100,7 @@ those above that takes no longer (–: none of them is so fast):
 NEXT = (
     ("play", "steer the agent yourself, in the browser"),
     ("demo --seed 1 --particles 16", "other grids, fewer particles"),
-    ("compare MODULE:FAMILY", "every filter on a problem of your own: see docs/your-own-environment.md"),
+    ("compare MODULE:FAMILY", "every filter on a problem of your own, such as the README's"),
 )
 """What to do after the demo."""
 
@@ -134,20 +134,28 @@ class Info(Command):
     """Describe a model file: its architecture, its state space, and how it was trained."""
 
     checkpoint: Checkpoint
-    """A model file, as written by nbf.save_model or nbf-paper train. Nothing in it is executed."""
+    """A model file, as written by FittedModel.save, nbf.save_model or nbf-paper train. Nothing in it is executed."""
 
     def answer(self) -> dict[str, Any]:
         from nbf.files.description import described
 
-        return {"checkpoint": str(self.checkpoint), **described(self.checkpoint)[1]}
+        answer = {"checkpoint": str(self.checkpoint), **described(self.checkpoint)[1]}
+        if answer.pop("fitted", False):
+            from nbf.fitting.fitted import FittedModel
+
+            answer["fitted"] = str(FittedModel.load(self.checkpoint))
+        return answer
 
     def show(self, answer: dict[str, Any], console: Console) -> None:
         table = Table.grid(padding=(0, 2))
+        fitted = answer.pop("fitted", None)
         for name, value in answer.items():
             if isinstance(value, dict):
                 value = ", ".join(f"{key} {part}" for key, part in value.items())
             table.add_row(name.replace("_", " "), "unknown" if value is None else str(value))
         console.print(table, highlight=False)
+        if fitted is not None:
+            print(f"\n{fitted}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,7 +67,9 @@ class FunctionalEnvironment(LookAhead, StateEmission):
         return _arrays(self.functions[2](key, state, next_state, *self._more))
 
     def log_likelihood(self, observation: Observation, state: State, next_state: State) -> Float[Array, ""]:
-        value = jnp.asarray(self.functions[3](observation, state, next_state, *self._more))
+        value = jnp.asarray(
+            self.functions[3](decimals(observation, self.structure, self.leaves), state, next_state, *self._more)
+        )
         check_likelihood(value.shape, self)
         return value
 
@@ -77,7 +79,9 @@ class FunctionalEnvironment(LookAhead, StateEmission):
         return frozenset(kind for kind, offered in offers.items() if offered)
 
     def look_ahead(self, observation: Observation, state: State, policy: Policy) -> Float[Array, ""]:
-        return jnp.asarray(self.functions[4](observation, state, policy, *self._more))
+        return jnp.asarray(
+            self.functions[4](decimals(observation, self.structure, self.leaves), state, policy, *self._more)
+        )
 
     def check_observation(self, observation: Observation) -> None:
         check_leaves(observation, self.structure, self.leaves, self.symbols)
@@ -192,12 +196,34 @@ def check_leaves(
         _check_leaf(np.asarray(value), shape, np.dtype(dtype), symbols)
 
 
+def decimals(observation: Observation, expected: Any, kinds: tuple[tuple[tuple[int, ...], str], ...]) -> Observation:
+    """Convert integers to numbers with decimals where these are expected: a sensor may give 1 for 1.0.
+
+    Args:
+        observation: y.
+        expected: The tree structure of observations.
+        kinds: Shape and type of each leaf.
+
+    Returns:
+        The observation; it is left alone if it is built in another way.
+    """
+    leaves, structure = jax.tree.flatten(observation)
+    if structure != expected:
+        return observation
+    return structure.unflatten(
+        jnp.asarray(leaf, dtype) if _kind(np.dtype(dtype)) == "float" else leaf
+        for leaf, (_, dtype) in zip(leaves, kinds, strict=True)
+    )
+
+
 def _check_leaf(value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, symbols: int | None) -> None:
     # Not a method: looking one up on a module costs more than the check.
     kind = _kind(dtype)
-    if value.shape != shape or _kind(value.dtype) != kind:
+    given = _kind(value.dtype)
+    if value.shape != shape or (given != kind and (given, kind) != ("integer", "float")):
         raise InputError(
-            f"An observation of this environment is {dtype} of shape {shape}; got {value.dtype} of shape {value.shape}."
+            f"An observation of this environment is {dtype} of shape {shape}; got {value.dtype} of shape "
+            f"{value.shape}. Give what `observe` gives, such as jnp.zeros({shape}, {str(dtype)!r})."
         )
     if kind == "float" and not (np.abs(value) <= _largest(dtype)).all():
         raise InputError(

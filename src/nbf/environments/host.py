@@ -27,7 +27,7 @@ from jaxtyping import Array, Float, Key, PyTree
 from nbf.capabilities import StateEmission
 from nbf.capability import Capability
 from nbf.contracts import Observation, Policy, State, StateSpace
-from nbf.environments.functional import Emission, check_leaves
+from nbf.environments.functional import Emission, check_leaves, decimals
 from nbf.environments.host_calls import Simulator, host_call
 from nbf.errors import HostError, InputError
 from nbf.executors import Executor
@@ -92,7 +92,8 @@ class HostEnvironment(StateEmission):
         return self._call("observe", self.observation_like, key, (state, next_state), ())
 
     def log_likelihood(self, observation: Observation, state: State, next_state: State) -> Float[Array, ""]:
-        return self._call("log_likelihood", ONE_NUMBER, None, (state, next_state), (observation,))
+        told = decimals(observation, *self.observation_like)
+        return self._call("log_likelihood", ONE_NUMBER, None, (state, next_state), (told,))
 
     @property
     def capabilities(self) -> frozenset[type[Capability]]:

@@ -43,7 +43,10 @@ def described(path: Path) -> tuple[BeliefModel, dict[str, Any]]:
 
 
 def _training(notes: Mapping[str, str]) -> dict[str, Any]:
-    """How the model was trained: metadata that `nbf-paper train` writes and other writers may leave out."""
+    """How the model was trained: metadata that `nbf-paper train` writes and other writers may leave out. What `nbf.fit`
+    knows is read by `FittedModel.load`."""
+    if "fitted" in notes:
+        return {"fitted": True}
     names = ("environment", "training", "seed", "seconds", "loss_curve")
     environment, training, seed, seconds, curve = (read_note(notes[name]) if name in notes else None for name in names)
     return {

@@ -16,10 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from nbf import prng
-from nbf.calls import check_policy, why_not_without_policy
+from nbf.calls import check_policy, check_state_fits, why_not_without_policy
 from nbf.capabilities import ContinuousSpace, FiniteSpace, SequenceSpace
 from nbf.capability import capability
 from nbf.compiling import without_alarms
@@ -269,17 +267,7 @@ def check_drawn(environment: Environment, policy: Policy) -> None:
         policy: Drawn with it.
     """
     check_policy(environment, policy)
-    space = environment.space
-    try:
-        numbers = jax.eval_shape(lambda key: space.encode(environment.init(key)), jax.random.key(0))
-        wrong = "" if numbers.shape == (space.num_features,) else f"it is encoded in shape {numbers.shape}"
-    except Exception as error:
-        wrong = f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
-    if wrong:
-        raise InputError(
-            f"The state that `init` of {type(environment).__name__} draws does not fit {space.signature}, which has "
-            f"{space.num_features} numbers ({wrong}). nbf.testing.check_environment tells more."
-        )
+    check_state_fits(environment)
     reason = why_not_without_policy(environment) if policy is None else None
     if reason is not None:
         raise InputError(

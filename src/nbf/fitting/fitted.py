@@ -15,6 +15,7 @@ from nbf.errors import InputError
 from nbf.evaluation.calibration import Calibration
 from nbf.files.checkpoint import load_model, save_model
 from nbf.filters.approximate import ApproxBeliefs
+from nbf.filters.checks import check_counts
 from nbf.filters.neural import CarryRule, NeuralBayesianFilter, Trust
 from nbf.fitting.comparison import Comparison
 from nbf.fitting.history import History
@@ -22,7 +23,7 @@ from nbf.fitting.reference import described, rebuilt
 from nbf.fitting.trust import FEWEST_CARRIED, MeasuredTrust
 from nbf.models.belief_model import MODELS, ModelConfig
 
-FEW_STEPS = 500
+FEW_STEPS = 2000
 """Fewer gradient steps than these are told as few."""
 LONGEST_METADATA = 4_000_000
 """Characters of JSON that are read from a model file: a hostile file must not exhaust memory."""
@@ -76,6 +77,7 @@ class FittedModel:
         Returns:
             The filter.
         """
+        check_counts("A filter", num_particles=num_particles)
         trust = None if self.trust is None else self.trust.at(num_particles)
         return NeuralBayesianFilter(self.model, num_particles, trust=trust, max_attempts=max_attempts)
 
@@ -169,7 +171,10 @@ class FittedModel:
                 "see `wall_band` of nbf.fit"
             )
         if self.steps < FEW_STEPS:
-            lines.append(f"{self.steps} gradient steps are few: allow more `minutes`, or name the `steps`")
+            lines.append(
+                f"{self.steps} gradient steps are few: compiling is part of the time, so allow more `minutes`, or name "
+                "the `steps`"
+            )
         if self.trust is not None:
             lines += _told(self.trust)
         if self.history is not None:

@@ -189,7 +189,9 @@ def _loss(row: Row, by: Score) -> str:
 
 
 def _where(call_cost: float) -> str:
-    return "as a call costs here" if call_cost == 0 else f"if a call costs {microseconds(call_cost)} more than here"
+    return (
+        "at what a call costs here" if call_cost == 0 else f"if a call costs {microseconds(call_cost)} more than here"
+    )
 
 
 def microseconds(value: float) -> str:
@@ -226,10 +228,7 @@ def recommendation(rows: Sequence[Row], call_cost: float, by: Score, budgets: Se
     worth = front(able, call_cost, by)
     if worth:
         told = "; ".join(f"{row.name} in {microseconds(row.time(call_cost))}" for row in worth)
-        where = (
-            "as a call costs here" if call_cost == 0 else f"if a call costs {microseconds(call_cost)} more than here"
-        )
-        said.append(f"Worth their time, {where}: {told}.")
+        said.append(f"Worth their time, {_where(call_cost)}: {told}.")
     return [*said, *_about_the_network(rows, neural, call_cost, by)]
 
 

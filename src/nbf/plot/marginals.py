@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from nbf.errors import InputError
-from nbf.plot.style import AGENT, BELIEF, CYCLE, FAINT, INK, begun, frame, legend
+from nbf.plot.style import AGENT, BELIEF, CYCLE, INK, begun, frame, legend
 
 BINS_1D, BINS_2D = 60, 44
 MAX_COORDINATES = 6
@@ -172,7 +172,7 @@ def _draw_points(
         colour = CYCLE[number % len(CYCLE)]
         axis.scatter(values[some, first], values[some, second], s=areas, color=colour, alpha=0.35, linewidths=0)
     if truth is not None:
-        axis.axvline(truth[first], color=FAINT, linewidth=0.7)
-        axis.axhline(truth[second], color=FAINT, linewidth=0.7)
+        axis.axvline(truth[first], color=INK, linewidth=0.7, linestyle=(0, (4, 2)))
+        axis.axhline(truth[second], color=INK, linewidth=0.7, linestyle=(0, (4, 2)))
     low, high = bounds
     axis.set(xlim=(low[first], high[first]), ylim=(low[second], high[second]))

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from nbf import prng
+from nbf.calls import check_state_fits, told
 from nbf.capabilities import Enumerable, StateEmission
 from nbf.capability import benefits, capability
 from nbf.contracts import Environment, Policy
@@ -25,7 +26,7 @@ from nbf.testing.enumerable import EnumerableChecks
 from nbf.testing.periods import find_periods, hint, periods_of
 from nbf.testing.report import Checks, ConformanceReport, Failure, first, kinds, same_kinds, take
 from nbf.testing.simulation import CASES, DRAWS, EPISODES, TOLERANCE
-from nbf.testing.statistics import CENTRES, Reference, balance, smallest_found, worst_frequency
+from nbf.testing.statistics import CENTRES, Reference, balance, mistaken, smallest_found, worst_frequency
 
 OUTCOMES = 256
 """Discrete observations that are counted one by one; the others are counted together."""
@@ -91,12 +92,17 @@ class _Subject:
     def runs(self) -> None:
         try:
             self.once = self._traced()
-        except Exception:  # it may run untraced; then the next check says that it cannot be traced
+        except Exception:
+            self._fits()
+            # It may run untraced; then the next check says that it cannot be traced.
             simulation.once(self.environment, self.policy, self.key)
 
     def traces(self) -> None:
         if self.once is None:
-            self.once = self._traced()
+            try:
+                self.once = self._traced()
+            except jax.errors.JAXTypeError as error:  # a branch in Python, or NumPy
+                raise Failure(f"{told(error)}: a function of JAX decides with jnp.where, and uses jax.numpy") from error
 
     def repeats(self) -> None:
         one, other = self._program(), self._program()
@@ -105,7 +111,11 @@ class _Subject:
 
     def shapes(self) -> None:
         seen = self.once
-        same_kinds("the state that `transition` returns, unlike that of `init`,", seen["next_state"], seen["state"])
+        self._fits()
+        same_kinds(
+            "the state that `transition` returns, unlike that of `init`,", seen["next_state"], seen["state"],
+            "both are one state: let the one give what the other does, such as 0.0 for 0",
+        )  # fmt: skip
         same_kinds("the state that `decode` returns, unlike that of `init`,", seen["decoded"], seen["state"])
         features = self.environment.space.num_features
         number = str(jnp.result_type(float))
@@ -120,6 +130,12 @@ class _Subject:
         traced = jax.eval_shape(jax.vmap(simulation.once), *batch)
         for name, value in self.once.items():
             same_kinds(f"{name} of a batch", traced[name], jax.eval_shape(stack, value))
+
+    def _fits(self) -> None:
+        try:
+            check_state_fits(self.environment)
+        except InputError as error:
+            raise Failure(str(error)) from error
 
     def _traced(self) -> dict[str, PyTree]:
         return jax.eval_shape(lambda *arguments: simulation.once(*arguments), self.environment, self.policy, self.key)
@@ -144,11 +160,15 @@ class _Subject:
 
     def legal_states(self) -> None:
         place = first(~self.seen["legal"])
+        remedy = ": clip or reflect it, widen the space, or give a Box bounded=False"
         if place is not None and place[0] < EPISODES:
-            raise Failure("`init` draws a state that is illegal by `space.contains`", state=self._pair(*place)["state"])
+            state = self._pair(*place)["state"]
+            raise Failure(f"`init` draws a state that is illegal by `space.contains`{remedy}", state=state)
         place = first(~self.seen["contains"])
         if place is not None:
-            raise Failure("`transition` returns a state that is illegal by `space.contains`", **self._pair(*place))
+            raise Failure(
+                f"`transition` returns a state that is illegal by `space.contains`{remedy}", **self._pair(*place)
+            )
 
     def round_trip(self) -> None:
         place = first(~simulation.close(self.seen["decoded"], self.seen["next_state"]))
@@ -213,8 +233,10 @@ class _Subject:
             seen = np.array([np.all(draws == value, axis=1).sum() for value in values], np.float64)
             pair = {"state": take(cases[0], number), "next_state": take(cases[1], number)}
             if not probs.sum() <= 1.0 + TOLERANCE:
+                plain = np.log(np.maximum(probs, 1e-300))  # what log_likelihood gave
+                cause = ": these look like probabilities, so return their logarithms" if np.all(plain >= 0) else ""
                 raise Failure(
-                    "the likelihoods of different observations sum to more than one",
+                    f"the likelihoods of different observations sum to more than one{cause}",
                     **pair,
                     expected="at most 1",
                     found=float(probs.sum()),
@@ -257,9 +279,11 @@ class _Subject:
                 raise Failure("log_likelihood is NaN or +inf", **pair, observation=observation, found=log_p[place])
             ours, theirs, allowed, factor = balance((log_p[:n], log_p[n:]), (log_q[:n], log_q[n:]))
             if not abs(ours - theirs) <= allowed:
+                cause = mistaken((log_p[:n], log_p[n:]), (log_q[:n], log_q[n:])) or hint(rows[number], periods)
                 raise Failure(
-                    "observations do not have the density of log_likelihood, H: for a kernel density q of them, "
-                    "E[q/(H+q)] over draws of `observe` should equal E[H/(H+q)] over draws of q" + hint(rows[number]),
+                    f"what `observe` draws does not have the density H that log_likelihood tells{cause} (tested by a "
+                    "kernel density q of draws: E[q/(H+q)] over draws of `observe` should equal E[H/(H+q)] over draws "
+                    "of q)",
                     **pair,
                     expected=f"{theirs:.4f} ± {allowed:.4f}",
                     found=f"{ours:.4f}",

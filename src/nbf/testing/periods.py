@@ -73,16 +73,19 @@ def find_periods(
     return found
 
 
-def hint(rows: Float[np.ndarray, "n columns"]) -> str:
+def hint(rows: Float[np.ndarray, "n columns"], known: Float[np.ndarray, " columns"]) -> str:
     """Say what may be wrong with a likelihood that has no period, where the draws look like angles.
 
     Args:
         rows: Draws of one case.
+        known: The period of each column, infinite where there is none.
 
     Returns:
-        A remark that ends a message; empty if no column looks like an angle.
+        A remark that ends a message; empty if no column without a period looks like an angle.
     """
     for column, (low, high) in enumerate(zip(rows.min(axis=0), rows.max(axis=0), strict=True)):
+        if np.isfinite(known[column]):
+            continue
         for period in (2.0 * math.pi, 360.0):
             starts = (-period / 2.0, 0.0)
             inside = any(low >= start - 1e-6 * period and high <= start + 1.000001 * period for start in starts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from nbf.calls import told
 from nbf.errors import InputError
 
 
@@ -116,7 +116,7 @@ class Checks:
         except Failure as failure:
             self.done.append(Check(name, False, failure.detail, failure.case))
         except Exception as error:  # the code under test may raise anything, and the report says what
-            self.done.append(Check(name, False, f"{type(error).__name__}: {_first_line(error)}{_place(error)}"))
+            self.done.append(Check(name, False, told(error)))
         else:
             self.done.append(Check(name, True, detail or ""))
 
@@ -176,16 +176,18 @@ def kinds(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: f"{leaf.dtype}{list(leaf.shape)}", jax.eval_shape(lambda tree: tree, tree))
 
 
-def same_kinds(name: str, found: PyTree, expected: PyTree) -> None:
+def same_kinds(name: str, found: PyTree, expected: PyTree, remedy: str = "") -> None:
     """Fail unless two trees have the same structure, shapes and types.
 
     Args:
         name: What `found` is: the subject of the message.
         found: The tree under test.
         expected: The tree that it should resemble.
+        remedy: What to do.
     """
     if kinds(found) != kinds(expected):
-        raise Failure(f"{name} has other shapes or types", expected=str(kinds(expected)), found=str(kinds(found)))
+        more = f": {remedy}" if remedy else ""
+        raise Failure(f"{name} has other shapes or types{more}", expected=str(kinds(expected)), found=str(kinds(found)))
 
 
 def take(tree: PyTree, *place: Any) -> PyTree:
@@ -211,17 +213,3 @@ def first(bad: np.ndarray) -> tuple[int, ...] | None:
         Its index; None if there is none.
     """
     return tuple(int(place) for place in np.argwhere(bad)[0]) if np.any(bad) else None
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or "no message").splitlines()[0]
-
-
-def _place(error: Exception) -> str:
-    """The line of the code under test that raised an error."""
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if "site-packages" not in frame.filename and "<" not in frame.filename and frame.filename != __file__
-    ]
-    return f" (in {frames[-1].name}, {frames[-1].filename} line {frames[-1].lineno})" if frames else ""

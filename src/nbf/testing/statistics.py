@@ -19,6 +19,8 @@ ATOM = 8
 """A value drawn this often among them counts as an atom: it has a probability, not a density."""
 FREEDOM = 5.0
 """Degrees of freedom of the Student's t around each centre, for heavier tails than a Gaussian's."""
+CLEAR = 0.3
+"""A smaller constant beside a log density may as well be another error."""
 BLOCK = 128
 """Points at which a density is evaluated at once."""
 
@@ -171,6 +173,54 @@ def balance(
     allowed = math.sqrt(float(margin(ours.var(), len(ours))) ** 2 + float(margin(theirs.var(), len(theirs))) ** 2)
     overlap = max((float(ours.mean()) + float(theirs.mean())) / 2.0, 1e-6)
     return float(ours.mean()), float(theirs.mean()), allowed, math.exp(min(2.0 * allowed / overlap, 50.0))
+
+
+def mistaken(
+    log_density: tuple[Float[np.ndarray, " n"], Float[np.ndarray, " k"]],
+    log_reference: tuple[Float[np.ndarray, " n"], Float[np.ndarray, " k"]],
+) -> str:
+    """Find out whether a density that failed `balance` is a density without its logarithm, or one times a constant.
+
+    With any function h of q / (p + q) under both means, `balance` holds as well; here h is that share itself, and its
+    square. A constant that mends all three mends the density.
+
+    Args:
+        log_density: What stands for log p, at the draws of p, and at those of q.
+        log_reference: log q at the draws of p, and at those of q.
+
+    Returns:
+        A remark that ends a message; empty if neither is the case.
+    """
+    ours, theirs = (np.asarray(each, np.float64) for each in log_density)
+    if min(ours.min(), theirs.min()) >= 0.0:
+        with np.errstate(divide="ignore"):
+            plain = np.log(ours), np.log(theirs)
+        if _balanced(plain, log_reference, 0.0):
+            return ": it looks like the density itself, so return its logarithm"
+    low, high, middle = -50.0, 50.0, 0.0  # the more is added, the smaller is the one side and the larger the other
+    while high - low > 1e-6:
+        one, other, *_ = balance((ours + middle, theirs + middle), log_reference)
+        low, high = (middle, high) if one > other else (low, middle)
+        middle = (low + high) / 2.0
+    if CLEAR < abs(middle) < 49.0 and _balanced((ours, theirs), log_reference, middle):
+        return f": it looks unnormalised, and would fit with {middle:.3g} added to it (has it all of its constants?)"
+    return ""
+
+
+def _balanced(
+    log_density: tuple[np.ndarray, np.ndarray], log_reference: tuple[np.ndarray, np.ndarray], added: float
+) -> bool:
+    """Whether the means agree with h = 1, the share of q, and its square."""
+    ours, theirs = (_share(q - p - added) for p, q in zip(log_density, log_reference, strict=True))
+    for one, other in (
+        (ours, 1.0 - theirs),
+        (ours * ours, theirs * (1.0 - theirs)),
+        (ours**3, theirs**2 * (1 - theirs)),
+    ):
+        allowed = math.hypot(float(margin(one.var(), len(one))), float(margin(other.var(), len(other))))
+        if abs(float(one.mean()) - float(other.mean())) > allowed:
+            return False
+    return True
 
 
 def _share(log_odds: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
