@@ -41,10 +41,10 @@ def optimal(steps: np.ndarray, prize: float, size: int, goal: int) -> np.ndarray
 
 def test_the_leaf_value_of_light_dark_is_that_of_a_known_state():
     asked = PROBLEMS["light-dark"]()
-    states = jnp.arange(61, dtype=jnp.int32)[:, None]
+    states = jnp.arange(121, dtype=jnp.int32)[:, None]
     over = asked.world.init(jax.random.key(0))[1]
     found = jax.vmap(lambda hidden: asked.value((hidden, over), asked.world))(states)
-    np.testing.assert_allclose(found, optimal(np.array([-10, -1, 1, 10]), 100.0, 61, 30), **FLOAT)
+    np.testing.assert_allclose(found, optimal(np.array([-10, -1, 1, 10]), 100.0, 121, 60), **FLOAT)
 
 
 @pytest.mark.parametrize("name", LISTED)

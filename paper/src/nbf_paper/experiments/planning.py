@@ -45,6 +45,7 @@ from nbf_paper.experiments.planning_continuous import DIRECTIONS, LEFT_OUT, SCAN
 from nbf_paper.experiments.planning_decisions import Decisions
 from nbf_paper.experiments.planning_play import Game, Scores, Searching, played
 from nbf_paper.experiments.planning_problems import PROBLEMS
+from nbf_paper.experiments.planning_worlds import RADIUS, START
 from nbf_paper.experiments.rows import FilterRow
 from nbf_paper.experiments.zoo_job import ZooTraining
 from nbf_paper.records import ALL, Record
@@ -59,10 +60,11 @@ TIMED = 20
 FIT = {"walk": "point-mass filter of 60, wall band of 0.5"}
 """What `nbf.fit` is told that is not its default."""
 GOALS = {
+    "light-dark": {"line": RADIUS, "start": START},
     "vdp-tag": {"directions": DIRECTIONS, "look": SEARCH_LOOK},
     "walk": {"scan": SCAN_COST, "left_out": LEFT_OUT},
 }
-"""What a search adds up that is not the task, and how many directions there are."""
+"""What a search adds up that is not the task, and what else of a problem was chosen here."""
 
 
 @dataclass(frozen=True)

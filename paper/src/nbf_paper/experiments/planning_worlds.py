@@ -30,7 +30,8 @@ from nbf_paper.zoo.mazes import SPACE as MAZE
 
 # --- light-dark ----------------------------------------------------------------------------------
 
-RADIUS, LIGHT = 30, 10
+RADIUS, START, LIGHT = 60, 30, 10
+"""The line ends so far from 0; one starts within so much of it; the place of the light."""
 STEPS = np.array([-10, -1, 1, 10, 0], np.int32)
 """The last one says: I am at 0."""
 
@@ -58,6 +59,7 @@ def light_dark() -> Decisions:
         observe=lambda key, _, cell, __: cell[0] - RADIUS + deviation(cell) * jax.random.normal(key),
         log_likelihood=log_likelihood, space=Lattice((2 * RADIUS + 1,)), branches=branches, num_branches=1,
         parameters=(no, no, none),
+        initial=jnp.where(np.abs(cells - RADIUS) <= START, -np.log(2.0 * START + 1), -jnp.inf),
     )  # fmt: skip
     world = ListedWorld(hidden.space, hidden, none, lambda over, action, _: over | (action == 0), lambda key: no)
 
