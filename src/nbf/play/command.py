@@ -43,7 +43,7 @@ def played(port: int, say: Callable[[str], None], opened: Callable[[str], object
         if port and playground.port != port:
             say(f"port {port} is in use; this is {playground.port}")
         say(f"open {playground.address}")
-        say("the address is good once; Ctrl-C stops the server")
+        say("the browser that opens it first keeps it, also when it reloads the page; Ctrl-C stops the server")
         playground.warm()
         try:
             if opened is not None:
