@@ -103,26 +103,13 @@ def encoder_for(space: StateSpace) -> AnyEncoder:
 
 @host_errors()
 def fit(
-    family: Family | Environment | tuple[Environment, Policy],
-    *,
-    horizon: int | None = None,
-    seed: int = 0,
-    decoder: AnyDecoder | None = None,
-    encoder: AnyEncoder | None = None,
-    embedding: int = 32,
-    particles: int = 1024,
-    teacher: Filter | None = None,
-    wall_band: float = 0.0,
-    training: FitConfig = DEFAULT_TRAINING,
-    minutes: float | None = None,
-    steps: int | None = None,
-    resume: str | Path | None = None,
-    trial: int = 16,
-    progress: bool = True,
-    executor: Executor | None = None,
-    devices: Devices | None = None,
-    log: TrainingLog | None = None,
-) -> FittedModel:
+    family: Family | Environment | tuple[Environment, Policy], *, horizon: int | None = None, seed: int = 0,
+    decoder: AnyDecoder | None = None, encoder: AnyEncoder | None = None, embedding: int = 32,
+    particles: int = 1024, teacher: Filter | None = None, wall_band: float = 0.0,
+    training: FitConfig = DEFAULT_TRAINING, minutes: float | None = None, steps: int | None = None,
+    resume: str | Path | None = None, trial: int = 16, progress: bool = True,
+    executor: Executor | None = None, devices: Devices | None = None, log: TrainingLog | None = None,
+) -> FittedModel:  # fmt: skip
     """Train a belief model for the environments and policies of a family.
 
     Args:

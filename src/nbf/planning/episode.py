@@ -85,6 +85,5 @@ def play(
 
     first = start, filter.init(filter_key, environment), task.is_over(start, environment)
     told = jax.lax.scan(step, first, jax.random.split(step_key, steps))[1]
-    rewards, alive, actions, states, looks, calls, recovered, invalid = told
-    total = jnp.sum(rewards * task.discount ** jnp.arange(steps))
-    return Played(total, rewards, alive, actions, states, looks, *map(jnp.sum, (calls, recovered, invalid)))
+    total = jnp.sum(told[0] * task.discount ** jnp.arange(steps))
+    return Played(total, *told[:5], *map(jnp.sum, told[5:]))

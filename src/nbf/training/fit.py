@@ -139,21 +139,11 @@ def _on_each(chunk: Callable, devices: Devices, large: PyTree) -> Callable:
 
 
 def train(
-    model: BeliefModel | PyTree,
-    source: BeliefSource,
-    config: FitConfig,
-    *,
-    key: Key[Array, ""],
-    resume: str | Path | None = None,
-    progress: bool = True,
-    title: str = "training",
-    purpose: str = "",
-    held_out: BeliefSource | None = None,
-    loss: Loss | None = None,
-    seconds: float | None = None,
-    devices: Devices | None = None,
-    log: TrainingLog | None = None,
-) -> Fitted:
+    model: BeliefModel | PyTree, source: BeliefSource, config: FitConfig, *, key: Key[Array, ""],
+    resume: str | Path | None = None, progress: bool = True, title: str = "training", purpose: str = "",
+    held_out: BeliefSource | None = None, loss: Loss | None = None, seconds: float | None = None,
+    devices: Devices | None = None, log: TrainingLog | None = None,
+) -> Fitted:  # fmt: skip
     """Train a model on a source of beliefs.
 
     Args:
