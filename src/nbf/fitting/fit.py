@@ -126,7 +126,7 @@ def fit(
         minutes: Time to plan with, compilation included: a quarter of it for beliefs, half for training, and a quarter
             for what is measured afterwards. That is not cut short, so it may take longer; `trial=0` leaves a part of it
             out, and Ctrl-C keeps the model. None is 5, unless `steps` is named.
-        steps: Number of training steps, at most, however long they take.
+        steps: Number of training steps, at most, however long they take; they are done 20 at a time.
         resume: File of the run in progress, from which a stopped run continues.
         trial: Episodes on which the filter is tried at the end, beside others and its ceiling; 0 for none.
         progress: Whether to show progress bars.
