@@ -79,6 +79,8 @@ class Rows:
     """Without a network, but with the neural filters' knowledge of the transition probabilities."""
     references: bool = True
     """Whether the ceiling and the prior are among them."""
+    arm: str = ""
+    """Of the neural filters, if their model is not trained as usual."""
 
     @property
     def largest(self) -> int:
@@ -95,6 +97,8 @@ class Rows:
         }  # fmt: skip
         if self.branching_filters:
             told["branching_filters"] = self.branching_filters
+        if self.arm:
+            told["arm"] = self.arm
         return told if self.references else {**told, "references": False}
 
     def made(self, fitted: FittedModel, reference: Filter) -> list[FilterRow]:
@@ -106,7 +110,8 @@ class Rows:
             ("nbf", self.neural_filters, fitted.filter),
             ("branching", self.branching_filters, BranchingFilter),
         ]
-        rows = [FilterRow(make(n), name, "", n, n) for name, sizes, make in kinds for n in sizes]
+        arms = {"nbf": self.arm}
+        rows = [FilterRow(make(n), name, arms.get(name, ""), n, n) for name, sizes, make in kinds for n in sizes]
         if not self.references:
             return rows
         name = "exact" if isinstance(reference, ExactFilter) else "reference"

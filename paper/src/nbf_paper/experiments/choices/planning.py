@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from nbf_paper.experiments.planning import PlanningJob
 
 
+LONGER = "eight times the steps"
+"""The arm of models that were trained for longer."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Planning(Experiment):
     """The return of a tree search on the belief of each filter, at equal simulator calls in all."""
@@ -47,7 +51,9 @@ class Planning(Experiment):
         else:
             # Recorded later than the others: a run of their own.
             branching = replace(usual, rows=Rows((), (), (), (), few if amount.few else (32, 128), references=False))
-            kinds = [(usual, name) for name in names] + [(branching, name) for name in listed]
+            neural = Rows((), (), (), few if amount.few else (32, 128), references=False, arm=LONGER)
+            longer = replace(usual, rows=neural, steps=8 * usual.steps)
+            kinds = [(usual, name) for name in names] + [(job, name) for job in (branching, longer) for name in listed]
         jobs = [replace(job, problem=name, seed=seed) for job, name in kinds for seed in amount.seeds]
         if amount.few:
             return jobs
