@@ -64,7 +64,7 @@ class Goofspiel(Experiment):
     @classmethod
     def parts(cls) -> tuple[Part, ...]:
         trained = Part(cls(), seeds=2, steps=3000), Part(cls(arm=("autoregressive",)), seeds=2, steps=6000)
-        return (*trained, Part(cls(arm=(LUMPED,)), seeds=2))
+        return (*trained, Part(cls(arm=(LUMPED,)), seeds=2), Part(cls(cards=(5,), arm=("paper",))))
 
     @classmethod
     def quick_parts(cls) -> tuple[Part, ...]:

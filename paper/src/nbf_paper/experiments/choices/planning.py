@@ -67,7 +67,7 @@ class Planning(Experiment):
 
     @classmethod
     def parts(cls) -> tuple[Part, ...]:
-        return (Part(cls(), seeds=2),)
+        return Part(cls(), seeds=2), Part(cls(equal_time=True))
 
 
 def _continuous(job: PlanningJob, amount: Amount) -> PlanningJob:
