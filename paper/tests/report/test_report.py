@@ -218,6 +218,18 @@ def test_many_particle_counts_and_unknown_filters_can_be_drawn(tmp_path: Path) -
     pixels(figure, tmp_path / "figure.png")
 
 
+@pytest.mark.parametrize("arms", [("faithful",), ("faithful", "enumerated", "kernel", "paper", "paper-default")])
+def test_the_legend_is_not_wider_than_the_figure(arms: tuple[str, ...]) -> None:
+    records = [record for config in PANELS["fixed"] for record in recorded(config)]
+    records += [dataclasses.replace(r, arm=arm) for arm in arms[1:] for r in records if r.arm == "faithful"]
+    figure = divergence_figure(records, PANELS["fixed"])
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    box, whole = legend.get_window_extent(), figure.bbox
+    assert whole.x0 <= box.x0 < box.x1 <= whole.x1
+    assert whole.y0 <= box.y0 < box.y1 <= whole.y1
+
+
 def test_a_figure_of_nothing_is_an_error() -> None:
     with pytest.raises(RecordError, match="nothing to draw"):
         divergence_figure(recorded("8-2D-random"), PANELS["fixed"])

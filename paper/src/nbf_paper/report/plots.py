@@ -120,11 +120,26 @@ def _line_key(figure: Figure, looks: Mapping[Row, dict[str, Any]], names: Mappin
     if not wide:
         figure.legend(handles=[handle for _, handle in handles], loc="outside right upper", **style)
         return
-    columns: list[Any] = []
-    for _, together in groupby(handles, key=lambda pair: pair[0]):
-        columns += [handle for _, handle in together]
-        columns += [Line2D([], [], linestyle="", label=" ")] * (len(columns) % 2)
-    figure.legend(handles=columns, loc="outside upper center", ncols=len(columns) // 2, columnspacing=1.6, **style)
+    lines, columns = 1, list[list[Any]]()
+    while not columns or (lines < len(handles) and _inches(columns) > figure.get_figwidth()):
+        lines += 1
+        columns = [
+            part + [Line2D([], [], linestyle="", label=" ")] * (lines - len(part))
+            for _, group in groupby(handles, key=lambda pair: pair[0])
+            for part in _parts([handle for _, handle in group], lines)
+        ]
+    flat = [handle for column in columns for handle in column]
+    figure.legend(handles=flat, loc="outside upper center", ncols=len(columns), columnspacing=1.6, **style)
+
+
+def _parts(items: Sequence[Any], size: int) -> list[list[Any]]:
+    """Parts of so many items; the last one may be shorter."""
+    return [list(items[start : start + size]) for start in range(0, len(items), size)]
+
+
+def _inches(columns: Sequence[Sequence[Line2D]]) -> float:
+    """About how wide a legend with these columns is: letters, and the lines before them."""
+    return sum(0.75 + 0.07 * max(len(str(handle.get_label())) for handle in column) for column in columns)
 
 
 def _draw_lines(
