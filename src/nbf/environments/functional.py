@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
+from nbf.calls import told
 from nbf.capabilities import LookAhead, StateEmission
 from nbf.capability import Capability
 from nbf.contracts import Environment, Family, Observation, Policy, State, StateSpace
@@ -150,7 +151,7 @@ def _example(init: Callable, observe: Callable, parameters: PyTree) -> Observati
         return jax.eval_shape(first_observation, jax.random.key(0))
     except Exception as error:
         raise InputError(
-            f"`init` followed by `observe` cannot be traced by JAX ({type(error).__name__}: {_first_line(error)}). "
+            f"`init` followed by `observe` cannot be traced by JAX ({told(error)}). "
             f"They are called as init(key{also}) and observe(key, state, next_state{also}), and "
             "must not branch on a value in Python."
         ) from error
@@ -256,10 +257,6 @@ def _kind(dtype: np.dtype) -> str:
 @functools.cache
 def _largest(dtype: np.dtype) -> float:
     return float(np.finfo(dtype).max)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or "no message").splitlines()[0]
 
 
 class One(Family):
