@@ -37,6 +37,8 @@ def cheap(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def visit(browser: Browser, server: Running, width: int = DESK, height: int = 900) -> None:
+    # The page draws the seed of an episode: always this one, or the agent may stand where a wall is to be drawn.
+    browser.call("Page.addScriptToEvaluateOnNewDocument", source="Math.random = () => 0.5")
     browser.open(server.playground.address, width, height)
     browser.wait("document.querySelectorAll('.panel').length === 3")
     assert browser.tell("location.href") == f"http://127.0.0.1:{server.port}/"  # the token is gone
